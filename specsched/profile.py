@@ -4,7 +4,7 @@
 
 B tokens in the pass, R requests, N context tokens read (summed over requests). The terms add because the
 kernels of a step run one after another. Floating-point additions are made in one fixed order everywhere,
-    ((bias + attention) + overhead) + draft [+ sync], then + verify, then / (1 - enabling_fraction) if drafting,
+    ((bias + attention) + overhead) + draft [+ sync], + verify, and / (1 - enabling_fraction) if drafting,
 so that the engine loop, which reads `tables`, agrees with `seconds` to the last bit.
 """
 

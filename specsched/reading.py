@@ -1,4 +1,4 @@
-"""Typed reading of parsed JSON: every refusal names the file, the key and the entry, and says what is wanted."""
+"""Typed reading of parsed JSON: a refusal names the file, the key and the entry, and says what is wanted."""
 
 from __future__ import annotations
 
