@@ -330,7 +330,7 @@ def validate(trace: Trace) -> None:
         at = int(index[np.argmax(trace.position != index)])
         refuse(
             trace.position != index,
-            f"a dense trace has a row for every output position, and {at} was due here; sort the rows by request "
+            f"a dense trace has a row for every output position, {at} was due here; sort the rows by request "
             'and position, or declare mode "sequential" if steps were skipped',
         )
     else:
