@@ -1,0 +1,205 @@
+"""Sample responses from a target: the text a drafter learns from.
+
+Run it as `python -m specsched.torch_side.sample --data FOLDER --out FOLDER`: it writes one shard after the other
+and starts again where it stopped. A shard depends on the seed and its number alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import SpecschedError
+from ..files import atomic_write
+from .prompts import DOMAINS, Prompt, training_prompts
+from .target import Target, load_target
+
+
+def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """Inverse-CDF sampling: probabilities [n, V] (any positive scale), uniform [n] in [0, 1) -> int64[n].
+
+    `torch.multinomial` draws V exponentials a row, five times the cost of the whole rest at V = 49152.
+    """
+    total = probabilities.cumsum(-1)
+    # A product rounded up to the total itself would point past the last token with any mass.
+    point = torch.minimum(
+        uniform * total[:, -1], torch.nextafter(total[:, -1], torch.zeros_like(total[:, -1]))
+    )
+    return torch.searchsorted(total, point.unsqueeze(-1), right=True).squeeze(-1)
+
+
+def probabilities(logits: Tensor, temperature: float) -> Tensor:
+    """softmax(logits / temperature) in float32; temperature 0 puts all mass on the first largest logit."""
+    if temperature < 0:
+        raise SpecschedError(f"temperature {temperature} is negative; give 0 (greedy) or more")
+    logits = logits.float()
+    if temperature == 0:
+        return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+    return torch.softmax(logits if temperature == 1 else logits / temperature, dim=-1)
+
+
+@torch.no_grad()
+def sample_responses(
+    target: Target,
+    prompts: Sequence[Sequence[int]],
+    max_tokens: int,
+    temperature: float = 1.0,
+    seed: int = 0,
+    prefill_tokens: int = 4096,
+) -> list[list[int]]:
+    """One response (ids, the stop token included) for each prompt, all decoded side by side.
+
+    Prompts are ids, none empty. The text of a response depends on `seed` and on the other prompts' lengths only
+    through rounding: every response draws its own stream of uniforms.
+    """
+    if not prompts or min(map(len, prompts)) == 0:
+        raise SpecschedError("sample_responses needs at least one prompt and no empty ones")
+    n = len(prompts)
+    stop = torch.tensor(target.config.eos_token_ids, dtype=torch.int64)
+    generator = torch.Generator().manual_seed(seed)
+    uniform = torch.rand(n, max_tokens, generator=generator)
+    cache = target.new_cache(n, max(map(len, prompts)) + max_tokens)
+    hidden = prefill(target, prompts, cache, prefill_tokens)
+    out: list[list[int]] = [[] for _ in prompts]
+    owner = list(range(n))  # owner[slot]: whose response the slot holds; slots stay 0..m-1 without holes
+    for step in range(max_tokens):
+        u = uniform[owner, step].to(target.device)
+        tokens = draw(probabilities(target.logits(hidden), temperature), u).cpu()
+        for slot, token in enumerate(tokens.tolist()):
+            out[owner[slot]].append(token)
+        ended = torch.isin(tokens, stop).nonzero().flatten().tolist()
+        for slot in reversed(ended):
+            last = len(owner) - 1
+            if slot != last:
+                for store in (*cache.keys, *cache.values):
+                    store[slot].copy_(store[last])
+                cache.lengths[slot] = cache.lengths[last]
+                tokens[slot], owner[slot] = tokens[last], owner[last]
+            owner.pop()
+        if not owner or step == max_tokens - 1:
+            break
+        m = len(owner)
+        hidden, _ = target(tokens[:m], torch.arange(m), cache.lengths[:m].clone(), cache)
+    return out
+
+
+def prefill(target: Target, prompts: Sequence[Sequence[int]], cache, chunk: int = 4096) -> Tensor:
+    """Feed prompt i into slot i, about `chunk` tokens a pass. Returns the last hidden state of each, [n, d]."""
+    last: list[Tensor] = []
+    batch: list[int] = []
+    for i, prompt in enumerate(prompts):
+        batch.append(i)
+        if sum(len(prompts[j]) for j in batch) < chunk and i < len(prompts) - 1:
+            continue
+        counts = torch.tensor([len(prompts[j]) for j in batch])
+        tokens = torch.tensor([t for j in batch for t in prompts[j]])
+        request = torch.tensor(batch).repeat_interleave(counts)
+        position = torch.cat([torch.arange(len(prompts[j])) for j in batch])
+        hidden, _ = target(tokens, request, position, cache)
+        last.append(hidden[(counts.cumsum(0) - 1).to(hidden.device)])
+        batch = []
+    return torch.cat(last)
+
+
+# --- shards -----------------------------------------------------------------------------------------------------
+
+
+def prompt_ids(target: Target, turns: Sequence[str], replies: Sequence[str] = ()) -> list[int]:
+    """Chat-formatted ids of a conversation (plain text where the tokenizer has no template)."""
+    if target.tokenizer is None:
+        raise SpecschedError(f"target {target.config.name!r} has no tokenizer; give prompts as ids")
+    messages = []
+    for i, turn in enumerate(turns):
+        messages.append({"role": "user", "content": turn})
+        if i < len(turns) - 1:
+            messages.append({"role": "assistant", "content": replies[i]})
+    if target.tokenizer.chat_template is None:
+        return target.tokenizer.encode("\n".join(m["content"] for m in messages))
+    return target.tokenizer.chat(messages)
+
+
+def write_shard(path: Path, rows: list[tuple[list[int], list[int], Prompt]]) -> None:
+    """Write (prompt ids, response ids, prompt) rows as one `.npz`, flat arrays with offsets, no pickles.
+
+    prompt_ids, response_ids int32 flat; prompt_offsets, response_offsets int64[n + 1]; domain int8[n] into
+    domain_names; source: names per row.
+    """
+    arrays = {
+        "domain": np.array([DOMAINS.index(p.domain) for _, _, p in rows], dtype=np.int8),
+        "domain_names": np.array(DOMAINS),
+        "source": np.array([p.source for _, _, p in rows]),
+    }
+    for i, name in enumerate(("prompt", "response")):
+        lists = [row[i] for row in rows]
+        arrays[f"{name}_ids"] = np.array([t for ids in lists for t in ids], dtype=np.int32)
+        arrays[f"{name}_offsets"] = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    with atomic_write(path, "wb") as stream:
+        stream.write(buffer.getvalue())
+
+
+def read_shard(path: Path) -> list[tuple[np.ndarray, np.ndarray, str]]:
+    """Rows of a shard: (prompt ids int32, response ids int32, domain)."""
+    with np.load(path) as z:
+        p, r = z["prompt_offsets"], z["response_offsets"]
+        prompts, responses = z["prompt_ids"], z["response_ids"]
+        names = [str(z["domain_names"][d]) for d in z["domain"]]
+    return [(prompts[p[i] : p[i + 1]], responses[r[i] : r[i + 1]], names[i]) for i in range(len(names))]
+
+
+def shard_prompts(prompts: dict[str, list[Prompt]], shard: int, per_domain: int) -> list[Prompt]:
+    """The prompts of one shard: `per_domain` of each domain, going round again when a domain runs out."""
+    at = range(shard * per_domain, (shard + 1) * per_domain)
+    return [prompts[d][i % len(prompts[d])] for d in DOMAINS for i in at]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the shards that are not there yet."""
+    parser = argparse.ArgumentParser(prog="python -m specsched.torch_side.sample", description=__doc__)
+    parser.add_argument("--target", default="smollm2")
+    parser.add_argument("--data", required=True, type=Path, help="folder with text/ and prompts/")
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--shards", type=int, default=14)
+    parser.add_argument("--per-domain", type=int, default=80)
+    parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--max-prompt", type=int, default=500, help="longer prompts are skipped, tokens")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args(arguments)
+    target = load_target(options.target, options.device, getattr(torch, options.dtype))
+    prompts = training_prompts(options.data, options.seed)
+    for domain, items in prompts.items():
+        kept = [p for p in items if len(prompt_ids(target, p.turns)) <= options.max_prompt]
+        print(f"{domain}: {len(kept)} prompts of {len(items)}", file=sys.stderr, flush=True)
+        prompts[domain] = kept
+    for shard in range(options.shards):
+        path = options.out / f"shard-{shard:04d}.npz"
+        if path.is_file():
+            continue
+        start = time.perf_counter()
+        chosen = shard_prompts(prompts, shard, options.per_domain)
+        ids = [prompt_ids(target, p.turns) for p in chosen]
+        seed = options.seed * 1_000_003 + shard
+        answers = sample_responses(target, ids, options.max_tokens, options.temperature, seed)
+        write_shard(path, list(zip(ids, answers, chosen, strict=True)))
+        count, seconds = sum(map(len, answers)), time.perf_counter() - start
+        print(
+            f"{path.name}: {count} response tokens, {seconds:.0f} s, {count / seconds:.0f} tokens/s",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
