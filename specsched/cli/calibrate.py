@@ -1,0 +1,74 @@
+"""`specsched calibrate`: fit a calibration, and say how honest the confidences are before and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from . import common, inputs
+
+
+@click.command(short_help="Make the confidences of a trace honest; report.")
+@inputs.together(
+    inputs.trace_option,
+    common.file_option("-o", "--output", what="Write the calibration (JSON)."),
+    common.file_option("--plot", what="Write the reliability diagrams (PNG)."),
+    click.option(
+        "--method",
+        type=click.Choice(["sts", "affine"]),
+        default="sts",
+        show_default=True,
+        help="One temperature a position, or a temperature and a shift.",
+    ),
+    click.option(
+        "--holdout",
+        type=common.Real(above=0, maximum=0.99),
+        default=0.5,
+        show_default=True,
+        metavar="F",
+        help="Share of the requests kept out of the fit, to report on.",
+    ),
+    inputs.seed_option,
+    common.json_option,
+    common.out_option,
+)
+def calibrate(
+    trace: str,
+    output: Path | None,
+    plot: Path | None,
+    method: str,
+    holdout: float,
+    seed: int,
+    as_json: bool,
+    out: Path | None,
+) -> None:
+    """Fit the confidences of a trace by sequential temperature scaling; report on requests not used for it.
+
+    \b
+    Examples:
+      specsched calibrate --trace chat.parquet
+      specsched calibrate --trace chat -o chat.calibration.json --plot chat.png
+      specsched calibrate --trace chat --method affine --json
+    """
+    common.not_over_input(output, trace)
+    common.not_over_input(plot, trace)
+    from .. import report
+    from ..calibrate import fit_sts
+    from ..report.pictures import reliability_png, write_picture
+    from ..trace import load_trace
+
+    loaded = load_trace(trace)
+    fitted = fit_sts(loaded, holdout=holdout, seed=seed, method=method)
+    if out is not None:
+        output, plot = output or out / "calibration.json", plot or out / "reliability.png"
+    if output is not None:
+        fitted.save(output)
+    if plot is not None:
+        write_picture(plot, reliability_png(loaded, fitted))
+    if as_json:
+        common.warn(loaded.warnings)
+        common.print_json(fitted.to_dict())
+    else:
+        click.echo(report.calibration_text(fitted, loaded.warnings))
+    common.wrote(path for path in (output, plot) if path is not None)

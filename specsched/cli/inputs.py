@@ -1,0 +1,179 @@
+"""The three inputs of `simulate`, `plan` and the options that name them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from ..errors import SpecschedError
+from .common import Real, Whole
+
+if TYPE_CHECKING:
+    from ..calibrate import Calibration
+    from ..profile import StepProfile
+    from ..trace import Trace
+
+DEFAULT_PROFILE = "h100-sxm_qwen3-8b_bf16_tp1"
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+trace_option = click.option(
+    "--trace", required=True, metavar="TRACE", help="Confidence trace: a .parquet file, else a bundled name."
+)
+profile_option = click.option(
+    "--profile",
+    default=DEFAULT_PROFILE,
+    show_default=True,
+    metavar="PROFILE",
+    help="Step profile: a .json file, else a bundled name.",
+)
+policy_option = click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="POLICY",
+    help="A verification policy; repeat to compare. One of off, fixed:k, threshold:x, early-stop, lagged:n, "
+    "batch-table:FILE, and for study global and hindsight. [default: off, fixed:1, the full block, "
+    "threshold:0.3, early-stop, lagged:2]",
+)
+calibration_option = click.option(
+    "--calibration",
+    metavar="FILE|none",
+    help="A calibration file, or none for raw confidences. [default: fitted on half of the trace's requests, "
+    "which are then not replayed]",
+)
+prefill_option = click.option(
+    "--prefill",
+    type=click.Choice(["disaggregated", "chunked"]),
+    default="disaggregated",
+    show_default=True,
+    help="Prompts arrive prefilled, or their chunks join the decode steps.",
+)
+context_option = click.option(
+    "--context",
+    type=Whole(0, 10**8),
+    metavar="TOKENS",
+    help="Context tokens of every request, fixed. [default: prompt plus position, growing]",
+)
+seed_option = click.option(
+    "--seed", type=Whole(0, 2**63 - 1), default=0, show_default=True, metavar="S", help="Seed of every draw."
+)
+fraction_option = click.option(
+    "--sla-fraction",
+    type=Real(above=0, maximum=1),
+    default=0.95,
+    show_default=True,
+    metavar="F",
+    help="Share of requests that must reach the SLA.",
+)
+enabling_option = click.option(
+    "--enabling-cost",
+    type=Real(minimum=0, maximum=0.99),
+    metavar="F",
+    help="Share of every step lost once drafting is on. [default: the profile's]",
+)
+
+
+serving_group = (
+    prefill_option,
+    context_option,
+    click.option(
+        "--max-running",
+        type=Whole(1, 10**6),
+        metavar="N",
+        help="Most requests decoding at once. [default: 256 with arrivals]",
+    ),
+    click.option(
+        "--batch-tokens",
+        type=Whole(1, 10**7),
+        default=8192,
+        show_default=True,
+        metavar="N",
+        help="Most tokens in a pass that has prefill chunks in it.",
+    ),
+    click.option(
+        "--kv-reserve",
+        type=Real(minimum=0, maximum=0.99),
+        default=0.1,
+        show_default=True,
+        metavar="F",
+        help="Share of GPU memory kept free of KV.",
+    ),
+    enabling_option,
+)
+
+
+def together(*options: Decorator) -> Decorator:
+    """Stack options in the order in which the help should list them."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def serving_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `serving_group` as keywords of `simulate`."""
+    names = ("prefill", "context", "max_running", "batch_tokens", "kv_reserve")
+    return {name: options[name] for name in names}
+
+
+class Inputs(NamedTuple):
+    """What a run is given: the part of the trace to replay, and the calibration fitted on the other part."""
+
+    trace: Trace
+    profile: StepProfile
+    calibration: Calibration | None
+    calibration_note: str
+
+
+def load_inputs(
+    trace: str, profile: str, calibration: str | None, seed: int, enabling_cost: float | None
+) -> Inputs:
+    """Load trace and profile; fit, load or leave out the calibration.
+
+    By default STS is fitted on half of the trace's requests (drawn by `seed`) and the other half is replayed,
+    so that no confidence is judged on requests its own calibration has seen.
+    """
+    from ..calibrate import fit_sts, load_calibration
+    from ..profile import load_profile
+    from ..trace import load_trace
+
+    step_profile = load_profile(profile)
+    if enabling_cost is not None:
+        step_profile = with_enabling_cost(step_profile, enabling_cost)
+    whole = load_trace(trace)
+    if calibration == "none":
+        return Inputs(whole, step_profile, None, "none: raw confidences")
+    if calibration is not None:
+        return Inputs(whole, step_profile, load_calibration(calibration), f"from {calibration}")
+    fitted = fit_sts(whole, seed=seed)
+    replayed = whole.select(fitted.held_out_requests)
+    halves = len(fitted.fit_requests), len(replayed.request_ids)
+    note = f"sts fitted on {halves[0]} requests; the other {halves[1]} are replayed"
+    return Inputs(replayed, step_profile, fitted, note)
+
+
+def with_enabling_cost(profile: StepProfile, fraction: float) -> StepProfile:
+    """The profile with another share of every step lost once drafting is on."""
+    from ..profile import StepProfile
+
+    document = profile.to_dict()
+    document["scheduler"] = {**(document.get("scheduler") or {}), "enabling_fraction": fraction}
+    return StepProfile.from_dict(document, profile.name)
+
+
+def canonical_policies(policies: tuple[str, ...], block_size: int) -> list[str] | None:
+    """The canonical names of the policies asked for, checked before any work; None for the default set."""
+    if not policies:
+        return None
+    from .. import schedule
+
+    names = [schedule.parse(spec, block_size).name for spec in policies]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise SpecschedError(f"--policy {sorted(twice)[0]} is given twice; name every policy once")
+    return names

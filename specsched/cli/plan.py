@@ -1,0 +1,111 @@
+"""`specsched plan`: how many GPUs a traffic needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from . import common, inputs
+from .simulate import finish
+
+
+@click.command(short_help="How many GPUs a traffic needs, and at what cost.")
+@inputs.together(
+    inputs.trace_option,
+    inputs.profile_option,
+    click.option(
+        "--sla",
+        type=common.Real(above=0),
+        required=True,
+        metavar="S",
+        help="Output tokens/s every user is promised.",
+    ),
+    click.option(
+        "--rate", type=common.Real(above=0), metavar="R", help="Requests per second of the whole fleet."
+    ),
+    click.option(
+        "--arrivals",
+        metavar="SPEC",
+        help="poisson:RATE, gamma:RATE:CV or a file of arrivals; with --rate a file is scaled to that rate.",
+    ),
+    click.option(
+        "--ttft-ms", type=common.Real(above=0), metavar="MS", help="Longest time to the first token."
+    ),
+    click.option(
+        "--gpu-cost", type=common.Real(above=0), metavar="C", help="Cost of a GPU hour, in any currency."
+    ),
+    inputs.fraction_option,
+    inputs.policy_option,
+    inputs.calibration_option,
+    inputs.prefill_option,
+    inputs.context_option,
+    inputs.enabling_option,
+    click.option(
+        "--requests",
+        type=common.Whole(1, 10**8),
+        default=2000,
+        show_default=True,
+        metavar="N",
+        help="Requests of a trial run.",
+    ),
+    inputs.seed_option,
+    click.option(
+        "--workers", type=common.Whole(1, 4096), metavar="N", help="Threads. [default: the machine's cores]"
+    ),
+    common.json_option,
+    common.out_option,
+)
+@click.pass_context
+def plan(ctx: click.Context, **options: Any) -> None:
+    """The fewest GPUs that carry a traffic at a promised speed, the policy to run, and what it costs.
+
+    \b
+    Examples:
+      specsched plan --trace qwen3-4b-chat --sla 80 --rate 50
+      specsched plan --trace chat --profile my.json --sla 60 --rate 20 --gpu-cost 2.5 --ttft-ms 500
+      specsched plan --trace chat --sla 60 --arrivals azure.csv --rate 30 --out plan
+    """
+    rate, arrivals = options["rate"], options["arrivals"]
+    if rate is None and arrivals is None:
+        raise click.UsageError("give the traffic: --rate R, --arrivals FILE, or both", ctx)
+    if arrivals is not None and arrivals.split(":")[0] == "closed":
+        raise click.UsageError("--arrivals closed has no rate to plan for; use --rate R or a file", ctx)
+    if rate is not None and arrivals is not None and arrivals.split(":")[0] in ("poisson", "gamma"):
+        raise click.UsageError(f"--rate and --arrivals {arrivals} both state a rate; give one of them", ctx)
+
+    from .. import planner, report
+    from ..workload import parse_arrivals
+
+    given = inputs.load_inputs(
+        options["trace"],
+        options["profile"],
+        options["calibration"],
+        options["seed"],
+        options["enabling_cost"],
+    )
+    workload = None
+    if arrivals is not None:
+        workload = parse_arrivals(arrivals, requests=options["requests"], seed=options["seed"])
+        if workload is not None and rate is not None:
+            workload = workload.scaled(rate)
+    with common.Progress() as progress:
+        document = planner.plan(
+            given.trace,
+            given.profile,
+            options["sla"],
+            rate=rate if workload is None else None,
+            workload=workload,
+            ttft_ms=options["ttft_ms"],
+            gpu_cost=options["gpu_cost"],
+            fraction=options["sla_fraction"],
+            policies=inputs.canonical_policies(options["policies"], given.trace.block_size),
+            requests=options["requests"],
+            seed=options["seed"],
+            calibration=given.calibration,
+            context=options["context"],
+            prefill=options["prefill"],
+            workers=options["workers"],
+            progress=progress,
+        )
+    finish(ctx, document, report.plan_text, report.write_plan, options)

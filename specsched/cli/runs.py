@@ -1,0 +1,92 @@
+"""Runs at given loads: `simulate` without --sla, or with arrivals instead of a closed loop."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TYPE_CHECKING, Any
+
+from .common import Progress
+from .inputs import Inputs, canonical_policies, serving_options
+
+if TYPE_CHECKING:
+    from ..workload import Workload
+
+NOT_MODELLED = ["network and detokenisation", "failures and restarts"]
+
+
+def table(given: Inputs, options: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Every policy at every load: the JSON document `specsched/runs/1`, one row a run.
+
+    A load is a number of concurrent users of one engine, or the arrivals. Rows hold SimResult's summary and,
+    with an SLA, the share of requests that reach it.
+    """
+    from .. import schedule
+    from ..simulator import simulate
+    from ..workload import parse_arrivals
+
+    block = options["block_size"] or given.trace.block_size
+    policies = canonical_policies(options["policies"], block) or schedule.default_policies(block)
+    workload = parse_arrivals(options["arrivals"], requests=options["requests"], seed=options["seed"])
+    loads: list[int | None] = [None] if workload is not None else options["concurrency"]
+
+    def one(policy: str, load: int | None) -> tuple[dict[str, Any], list[str]]:
+        result = simulate(
+            given.trace,
+            given.profile,
+            policy,
+            concurrency=load,
+            requests=options["requests"],
+            seed=options["seed"],
+            calibration=given.calibration,
+            workload=workload,
+            block_size=options["block_size"],
+            log_steps=1,
+            **serving_options(options),
+        )
+        row: dict[str, Any] = {"policy": result.policy, "lossless": result.lossless, "concurrency": load}
+        if options["sla"] is not None:
+            row["share_at_sla"] = result.share_at(options["sla"])
+        return row | result.summary, result.warnings
+
+    points = [(policy, load) for policy in policies for load in loads]
+    done = _in_threads(one, points, options["workers"], progress)
+    return {
+        "schema": "specsched/runs/1",
+        "profile": given.profile.name,
+        "trace": given.trace.name,
+        "arrivals": options["arrivals"],
+        "rate": workload.rate if workload is not None else None,
+        "prefill": options["prefill"],
+        "sla_tps": options["sla"],
+        "calibration": given.calibration_note,
+        "warnings": list(
+            dict.fromkeys(w for _, warnings in done for w in _workload_warnings(workload) + warnings)
+        ),
+        "not_modelled": (
+            ["prefill (prompts arrive prefilled)"] if options["prefill"] == "disaggregated" else []
+        )
+        + NOT_MODELLED,
+        "runs": [row for row, _ in done],
+    }
+
+
+def _workload_warnings(workload: Workload | None) -> list[str]:
+    return workload.warnings if workload is not None else []
+
+
+def _in_threads(
+    one: Any, points: list[tuple[str, int | None]], workers: int | None, progress: Progress
+) -> list[tuple[dict[str, Any], list[str]]]:
+    """Results in the order of the points, whatever order they finish in."""
+    import os
+
+    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+        futures = {pool.submit(one, point[0], point[1]): point for point in points}
+        try:
+            for done, future in enumerate(as_completed(futures), 1):
+                future.result()
+                progress(done, len(points), futures[future][0])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        return [future.result() for future in futures]

@@ -1,0 +1,141 @@
+"""`specsched simulate`: the main question, or single runs at given loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import common, inputs
+
+
+@click.command(short_help="How many users fit at a promised speed, under which policy.")
+@inputs.together(
+    inputs.trace_option,
+    click.option(
+        "--sla", type=common.Real(above=0), metavar="S", help="Output tokens/s every user is promised."
+    ),
+    inputs.fraction_option,
+    inputs.profile_option,
+    inputs.policy_option,
+    click.option(
+        "--concurrency",
+        type=common.Wholes(),
+        metavar="1,2,4",
+        help="Loads of the curves: concurrent users of one engine. [default: around the capacity]",
+    ),
+    inputs.calibration_option,
+    click.option(
+        "--arrivals",
+        default="closed",
+        show_default=True,
+        metavar="SPEC",
+        help="closed (a user asks again at once), poisson:RATE, gamma:RATE:CV or a file of arrivals.",
+    ),
+    *inputs.serving_group,
+    click.option(
+        "--block-size",
+        type=common.Whole(1, 1000),
+        metavar="K",
+        help="Replay shorter blocks. [default: the trace's]",
+    ),
+    click.option(
+        "--requests",
+        type=common.Whole(1, 10**8),
+        default=2000,
+        show_default=True,
+        metavar="N",
+        help="Requests measured in a run.",
+    ),
+    inputs.seed_option,
+    click.option(
+        "--workers", type=common.Whole(1, 4096), metavar="N", help="Threads. [default: the machine's cores]"
+    ),
+    common.json_option,
+    common.out_option,
+)
+@click.pass_context
+def simulate(ctx: click.Context, **options: Any) -> None:
+    """How many users fit at a promised speed, and under which verification policy.
+
+    With --sla S: the number of concurrent users one engine carries while 95% of requests (--sla-fraction)
+    get S tokens/s or more, for each policy. Without it, or with --arrivals, each policy is run at the loads
+    given.
+
+    \b
+    Examples:
+      specsched simulate --trace qwen3-4b-chat --sla 120
+      specsched simulate --trace chat.parquet --sla 80 --profile my.json --out answer
+      specsched simulate --trace math --policy lagged --policy fixed:3 --concurrency 1,8,64
+      specsched simulate --trace chat --arrivals poisson:12 --sla 60 --prefill chunked
+      specsched simulate --trace code --sla 100 --calibration none --json
+    """
+    open_loop = options["arrivals"] != "closed"
+    if open_loop and options["concurrency"]:
+        raise click.UsageError("--arrivals and --concurrency exclude each other: arrivals set the load", ctx)
+    if not open_loop and options["sla"] is None and not options["concurrency"]:
+        raise click.UsageError(
+            "give --sla S (how many users fit), --concurrency 1,2,4 (runs at those loads) or both", ctx
+        )
+    if options["sla"] is not None and not open_loop:
+        _capacity(ctx, options)
+    else:
+        _runs(ctx, options)
+
+
+def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
+    from .. import planner, report
+
+    given = _load(options)
+    with common.Progress() as progress:
+        answer = planner.answer(
+            given.trace,
+            given.profile,
+            options["sla"],
+            policies=inputs.canonical_policies(options["policies"], given.trace.block_size),
+            concurrency=options["concurrency"],
+            sla_fraction=options["sla_fraction"],
+            requests=options["requests"],
+            seed=options["seed"],
+            calibration=given.calibration,
+            context=options["context"],
+            prefill=options["prefill"],
+            workers=options["workers"],
+            progress=progress,
+        )
+    finish(ctx, answer, report.answer_text, report.write_answer, options)
+
+
+def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
+    from .. import report
+    from . import runs
+
+    given = _load(options)
+    with common.Progress() as progress:
+        document = runs.table(given, options, progress)
+    finish(ctx, document, report.runs_text, report.write_runs, options)
+
+
+def _load(options: dict[str, Any]) -> inputs.Inputs:
+    return inputs.load_inputs(
+        options["trace"],
+        options["profile"],
+        options["calibration"],
+        options["seed"],
+        options["enabling_cost"],
+    )
+
+
+def finish(
+    ctx: click.Context, document: dict[str, Any], text: Any, write: Any, options: dict[str, Any]
+) -> None:
+    """Print an answer and write its files: the last act of `simulate` and `plan`."""
+    folder: Path | None = options["out"]
+    paths = write(document, folder, common.command_line(ctx)) if folder is not None else []
+    if options["as_json"]:
+        common.warn(document.get("warnings", []))
+        common.print_json(document)
+    else:
+        click.echo(text(document))
+    common.wrote(paths)

@@ -1,0 +1,48 @@
+"""`specsched sweep`: grids of runs, resumable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from . import common
+
+
+@click.command(short_help="Grids of runs, resumable, here or on a cluster.")
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Dask scheduler to run on, e.g. tcp://host:8786. [default: threads here]",
+)
+@common.json_option
+@common.out_option
+def sweep(spec: Path, cluster: str | None, as_json: bool, out: Path | None) -> None:
+    """Run every point of a grid: policies, profiles, traces, loads, rates, block sizes, seeds.
+
+    Results go to a Parquet dataset as they finish; the same command again runs only what is missing. A point
+    that fails is recorded with its error and does not stop the others.
+
+    \b
+    Examples:
+      specsched sweep grid.toml --out grid
+      specsched sweep grid.toml --out grid --cluster tcp://10.0.0.5:8786
+    """
+    if not spec.is_file():
+        raise click.UsageError(f"{spec}: no such file; SPEC is a TOML file that lists the grid")
+    if cluster is not None:
+        common.extra_module("distributed", "cluster", "--cluster")
+    from .. import sweep as runner
+
+    folder = out if out is not None else spec.with_suffix("")
+    common.writable_folder(folder)
+    with common.Progress("point") as progress:
+        summary = runner.run(spec, folder, cluster=cluster, progress=progress)
+    if as_json:
+        common.warn(summary.get("warnings", []))
+        common.print_json(summary)
+    else:
+        from .. import report
+
+        click.echo(report.sweep_text(summary))

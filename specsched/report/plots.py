@@ -1,0 +1,219 @@
+"""Plots as PNG: on a canvas of their own (no display, no global state), the same bytes for the same answer.
+
+Colours are Okabe and Ito's, told apart by colour-blind readers; policies that are not lossless are dashed.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .tables import by_capacity, share
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Row = Mapping[str, Any]
+BLUE, ORANGE, GREEN, RED, PINK, SKY, VIOLET, BROWN = (
+    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#5B3FA0", "#8C510A",
+)  # fmt: skip
+INK, FAINT = "#222222", "#8a8a8a"
+# The families keep their colour from plot to plot, whatever else is compared.
+FAMILY = {
+    "off": INK, "lagged": BLUE, "early-stop": GREEN, "threshold": ORANGE, "batch-table": SKY,
+    "global": VIOLET, "hindsight": FAINT,
+}  # fmt: skip
+FIXED = (RED, PINK, BROWN, VIOLET)
+MARKERS = "osD^vPX<>"
+
+
+def figure(width: float, height: float) -> Figure:
+    """An empty figure on the PNG canvas, in the house style."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    fig = Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
+    FigureCanvasAgg(fig)
+    return fig
+
+
+def png(fig: Figure) -> bytes:
+    """The figure as PNG bytes, without a date in it."""
+    stream = io.BytesIO()
+    fig.savefig(stream, format="png", metadata={"Software": "specsched"})
+    return stream.getvalue()
+
+
+def dress(axes: Axes, title: str, subtitle: str, x: str, y: str) -> None:
+    """Titles, light grid, no box: the look all plots share."""
+    axes.set_title(title, loc="left", fontsize=11.5, fontweight="bold", color=INK, pad=19 if subtitle else 6)
+    axes.annotate(subtitle, (0, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points",
+                  fontsize=9, color=FAINT)  # fmt: skip
+    axes.set_xlabel(x, fontsize=9.5, color=INK)
+    axes.set_ylabel(y, fontsize=9.5, color=INK)
+    axes.grid(True, color="#e4e4e4", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=9, color=FAINT, labelcolor=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+
+
+def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Line style of each policy name: colour by family, a marker of its own, repeats of a family lighter."""
+    chosen: dict[str, dict[str, Any]] = {}
+    seen: dict[str, int] = {}
+    for position, name in enumerate(names):
+        family = name.split(":")[0]
+        repeat = seen.get(family, 0)
+        seen[family] = repeat + 1
+        colour = FIXED[repeat % len(FIXED)] if family == "fixed" else FAMILY.get(family, SKY)
+        chosen[name] = {
+            "color": colour,
+            "marker": MARKERS[position % len(MARKERS)],
+            "alpha": 1.0 if family == "fixed" else max(1.0 - 0.3 * repeat, 0.4),
+        }
+    return chosen
+
+
+def _inputs(answer: Row) -> str:
+    return f"{answer['trace']} on {answer['profile']}"
+
+
+def _thousands(axes: Axes, which: str = "y") -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axis = axes.yaxis if which == "y" else axes.xaxis
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def _legend(fig: Figure, axes: Axes, title: str) -> None:
+    """The key beside the plot, where it can cover no data."""
+    fig.legend(
+        *axes.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9, title=title,
+        alignment="left", title_fontsize=9, labelspacing=0.75,
+    )  # fmt: skip
+
+
+def _curve(policy: Row) -> list[Row]:
+    return sorted(policy["curve"], key=lambda row: row["concurrency"])
+
+
+def speed_key(fraction: float) -> tuple[str, str]:
+    """The percentile of the users' speed that the SLA is about, and how the axis names it."""
+    if abs(fraction - 0.95) < 1e-9:
+        return "p05", "95% of users are at least this fast"
+    if abs(fraction - 0.5) < 1e-9:
+        return "p50", "half of the users are at least this fast"
+    return "p05", "95% of users are at least this fast; the SLA counts " + share(fraction)
+
+
+def pareto_png(answer: Row) -> bytes:
+    """Throughput against tokens/s/user, one line a policy, the SLA as a line: PNG bytes."""
+    fig = figure(9.2, 5.2)
+    axes = fig.subplots()
+    key, meaning = speed_key(answer["sla_fraction"])
+    look = styles(policy["policy"] for policy in answer["policies"])
+    for policy in by_capacity(answer):
+        _pareto_line(axes, policy, key, look[policy["policy"]], policy["policy"] == answer.get("recommended"))
+    dress(
+        axes,
+        "Throughput against speed per user",
+        _inputs(answer),
+        f"tokens/s each user gets ({meaning})",
+        "output tokens/s of one engine",
+    )
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+    _sla_line(axes, answer["sla_tps"])
+    _thousands(axes)
+    _legend(fig, axes, "users at the SLA")
+    return png(fig)
+
+
+def _pareto_line(axes: Axes, policy: Row, key: str, look: dict[str, Any], leads: bool) -> None:
+    rows = _curve(policy)
+    axes.plot(
+        [row["tps_user"][key] for row in rows],
+        [row["throughput"] for row in rows],
+        label=f"{policy['policy']}: {policy['capacity']:,}" + ("  (recommended)" if leads else ""),
+        linestyle="-" if policy["lossless"] else "--",
+        linewidth=2.6 if leads else 1.5,
+        markersize=4.2,
+        markeredgewidth=0,
+        zorder=4 if leads else 3,
+        **look,
+    )
+    at = [row for row in rows if row["concurrency"] == policy["capacity"]]
+    if at:
+        axes.plot(
+            at[0]["tps_user"][key], at[0]["throughput"], marker="o", markersize=11, markerfacecolor="none",
+            markeredgewidth=1.8, color=look["color"], linestyle="none", zorder=5,
+        )  # fmt: skip
+
+
+def _sla_line(axes: Axes, sla: float) -> None:
+    axes.axvspan(0, sla, color="#000000", alpha=0.045, linewidth=0, zorder=0)
+    axes.axvline(sla, color=INK, linewidth=1.2, linestyle=(0, (4, 3)), zorder=2)
+    axes.annotate(
+        f"SLA {sla:g} tokens/s", (sla, 1.0), xycoords=("data", "axes fraction"), xytext=(5, -4),
+        textcoords="offset points", va="top", fontsize=9, color=INK,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}, zorder=6,
+    )  # fmt: skip
+
+
+def load_png(answer: Row) -> bytes:
+    """Throughput, speed and verification budget against concurrency, one above the other: PNG bytes."""
+    fig = figure(9.2, 7.6)
+    top, bottom = fig.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    look = styles(policy["policy"] for policy in answer["policies"])
+    for policy in by_capacity(answer):
+        rows = _curve(policy)
+        users = [row["concurrency"] for row in rows]
+        leads = policy["policy"] == answer.get("recommended")
+        style = {
+            "linestyle": "-" if policy["lossless"] else "--", "linewidth": 2.6 if leads else 1.5,
+            "markersize": 4.2, "markeredgewidth": 0, "zorder": 4 if leads else 3, **look[policy["policy"]],
+        }  # fmt: skip
+        top.plot(users, [row["throughput"] for row in rows], label=policy["policy"], **style)
+        _band(top, rows, users, look[policy["policy"]]["color"])
+        if policy["capacity"]:
+            _ring(top, policy, rows, look[policy["policy"]]["color"])
+        bottom.plot(users, [row["verify_tokens_per_request"] for row in rows], **style)
+    dress(top, "Throughput against load", _inputs(answer), "", "output tokens/s of one engine")
+    verified = "tokens per request and step\n(anchor included)"
+    dress(bottom, "What is verified", "", "concurrent users (one engine)", verified)
+    _log_users(bottom, answer)
+    top.set_ylim(bottom=0)
+    bottom.set_ylim(bottom=0)
+    _thousands(top)
+    _legend(fig, top, "ring: capacity at the SLA")
+    return png(fig)
+
+
+def _band(axes: Axes, rows: list[Row], users: list[int], colour: str) -> None:
+    bounds = [row["throughput_interval"] for row in rows if row.get("throughput_interval")]
+    if len(bounds) == len(rows):
+        low, high = zip(*bounds, strict=True)
+        axes.fill_between(users, low, high, color=colour, alpha=0.12, linewidth=0)
+
+
+def _ring(axes: Axes, policy: Row, rows: list[Row], colour: str) -> None:
+    at = [row for row in rows if row["concurrency"] == policy["capacity"]]
+    if at:
+        axes.plot(
+            policy["capacity"], at[0]["throughput"], marker="o", markersize=11, markerfacecolor="none",
+            markeredgewidth=1.8, color=colour, linestyle="none", zorder=5,
+        )  # fmt: skip
+
+
+def _log_users(axes: Axes, answer: Row) -> None:
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    loads = [row["concurrency"] for policy in answer["policies"] for row in policy["curve"]]
+    axes.set_xscale("log", base=2)
+    ticks = [2**power for power in range(20) if min(loads) <= 2**power <= max(loads)]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    _thousands(axes, "x")

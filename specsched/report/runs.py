@@ -1,0 +1,102 @@
+"""Runs at given loads as text: one row a run, and the doubts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .tables import count, decimal, grid, interval, share, tail
+
+Row = Mapping[str, Any]
+
+
+def runs_text(document: Row) -> str:
+    """The document `specsched/runs/1` as text: a concluding sentence, speeds, steps, doubts."""
+    runs = document["runs"]
+    blocks = [
+        headline(document),
+        grid(*speed_rows(document)),
+        grid(*step_rows(runs)),
+        "\n".join(tail(document)),
+    ]
+    return "\n\n".join(blocks)
+
+
+def headline(document: Row) -> str:
+    """One sentence: at the heaviest load, which lossless policy turns out most."""
+    runs = document["runs"]
+    heaviest = max(row["concurrency"] or 0 for row in runs)
+    there = [row for row in runs if (row["concurrency"] or 0) == heaviest]
+    lossless = [row for row in there if row["lossless"]] or there
+    if document["arrivals"] != "closed" and document.get("sla_tps"):
+        best = max(lossless, key=lambda row: (row["share_at_sla"], row["throughput"]))
+        return (
+            f"With arrivals {document['arrivals']}, {best['policy']} serves most requests at "
+            f"{document['sla_tps']:g} tokens/s or faster: {share(best['share_at_sla'])} of them."
+        )
+    best = max(lossless, key=lambda row: row["throughput"])
+    load = f"{count(heaviest)} users" if heaviest else f"arrivals {document['arrivals']}"
+    return (
+        f"With {load}, {best['policy']} has most throughput of the lossless policies: "
+        f"{count(best['throughput'])} tokens/s, {decimal(best['tps_user'].get('mean'))} tokens/s per user."
+    )
+
+
+def speed_rows(document: Row) -> tuple[list[str], list[list[str]]]:
+    """Header and cells: throughput, the users' speeds and, where there are, SLA share and TTFT."""
+    runs = document["runs"]
+    users = any(row["concurrency"] for row in runs)
+    first_token = any(row.get("ttft_seconds") for row in runs)
+    sla = any("share_at_sla" in row for row in runs)
+    header = [
+        "policy",
+        "users" if users else "users\n(mean)",
+        "tokens/s\nin all",
+        "interval",
+        "per user\np05",
+        "\np50",
+        "\nmean",
+    ]
+    header += [f"at {document['sla_tps']:g}\nor faster"] if sla else []
+    header += ["TTFT ms\np50", "\np95"] if first_token else []
+    rows = []
+    for row in runs:
+        speed, ttft = row["tps_user"], row.get("ttft_seconds") or {}
+        cells = [
+            row["policy"] + ("" if row["lossless"] else " (not lossless)"),
+            count(row["concurrency"]) if users else decimal(row["concurrency_mean"]),
+            count(row["throughput"]),
+            interval((row.get("intervals") or {}).get("throughput")),
+            *(decimal(speed.get(key)) for key in ("p05", "p50", "mean")),
+        ]
+        cells += [share(row["share_at_sla"])] if sla else []
+        cells += (
+            [count(1e3 * ttft[key]) if key in ttft else "-" for key in ("p50", "p95")] if first_token else []
+        )
+        rows.append(cells)
+    return header, rows
+
+
+def step_rows(runs: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells: what a step does."""
+    header = [
+        "policy",
+        "users",
+        "emitted\nper step",
+        "tokens verified\nper request",
+        "drafts\nrejected",
+        "ms\nper step",
+        "preempted",
+    ]
+    return header, [
+        [
+            row["policy"],
+            count(row["concurrency"] or row["concurrency_mean"]),
+            decimal(row["emitted_per_step"], 2),
+            decimal(row["verify_tokens_per_request"], 2),
+            share(row["rejected_share"]),
+            decimal(1e3 * row["step_seconds"], 2),
+            count(row["preemptions"]),
+        ]
+        for row in runs
+    ]

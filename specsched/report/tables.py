@@ -1,0 +1,249 @@
+"""Answers as plain text, narrow where possible: the conclusion first, then the tables, then the doubts."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+WIDTH = 96
+NOTHING = "-"
+
+
+def count(value: Any) -> str:
+    """A whole number with thousands separators; `-` for nothing."""
+    return NOTHING if _missing(value) else f"{value:,.0f}"
+
+
+def decimal(value: Any, digits: int = 1) -> str:
+    """A number to `digits` places; `-` for nothing."""
+    return NOTHING if _missing(value) else f"{value:,.{digits}f}"
+
+
+def share(value: Any) -> str:
+    """A fraction as a percentage; `-` for nothing."""
+    return NOTHING if _missing(value) else f"{100 * value:.0f}%"
+
+
+def interval(low_high: Any, show: Callable[[Any], str] = count) -> str:
+    """`low ~ high`; `-` for nothing."""
+    return NOTHING if low_high is None else f"{show(low_high[0])} ~ {show(low_high[1])}"
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
+
+
+def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column is flush left and the others flush right, as wide as their content.
+
+    A header of two lines (`"tokens/s\\nper user"`) is set over the column's last line.
+    """
+    body = [list(map(str, row)) for row in rows]
+    heads = [title.split("\n") for title in header]
+    depth = max(map(len, heads))
+    lines = [
+        [head[i - depth + len(head)] if i >= depth - len(head) else "" for head in heads]
+        for i in range(depth)
+    ]
+    widths = [max(len(line[c]) for line in lines + body) for c in range(len(header))]
+
+    def show(cells: Sequence[str]) -> str:
+        first = cells[0].ljust(widths[0])
+        return "  ".join(
+            [first, *(cell.rjust(w) for cell, w in zip(cells[1:], widths[1:], strict=True))]
+        ).rstrip()
+
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join([*map(show, lines), rule, *map(show, body)])
+
+
+def paragraph(text: str, label: str = "") -> str:
+    """Wrapped text behind a label, its further lines indented."""
+    return textwrap.fill(
+        f"{label}{' '.join(str(text).split())}",
+        WIDTH,
+        subsequent_indent="  " if label else "",
+        break_on_hyphens=False,
+    )
+
+
+# --------------------------------------------------------------------------- the answer of `simulate --sla`
+
+
+def at_capacity(policy: Row) -> Row:
+    """The curve's row at the capacity, else the nearest load below it, else the lightest load there is."""
+    curve = sorted(policy.get("curve") or [{}], key=lambda row: row.get("concurrency", 0))
+    below = [row for row in curve if row.get("concurrency", 0) <= max(policy.get("capacity") or 0, 1)]
+    return below[-1] if below else curve[0]
+
+
+def by_capacity(answer: Row) -> list[Row]:
+    """The policies, most users first; among equals the one with more throughput, then the lossless one."""
+
+    def rank(policy: Row) -> tuple[float, float, bool]:
+        return (
+            -(policy["capacity"] or 0),
+            -(policy.get("throughput_at_capacity") or 0.0),
+            not policy["lossless"],
+        )
+
+    return sorted(answer["policies"], key=rank)
+
+
+def capacity_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the first table: how many users, at what speed."""
+    header = [
+        "policy",
+        "users",
+        "interval",
+        "users\nper GPU",
+        "binds",
+        "tokens/s\nin all",
+        "per user\np05",
+        "\np50",
+        "\nmean",
+    ]
+    rows = []
+    for policy in by_capacity(answer):
+        row = at_capacity(policy)
+        speed = row.get("tps_user") or {}
+        none = not policy["capacity"]
+        rows.append(
+            [
+                _marked(policy, answer),
+                count(policy["capacity"]),
+                interval(policy.get("capacity_interval")),
+                decimal(policy.get("capacity_per_gpu")),
+                str(policy.get("binds") or NOTHING),
+                NOTHING if none else count(policy.get("throughput_at_capacity")),
+                *(decimal(speed.get(key)) for key in ("p05", "p50", "mean")),
+            ]
+        )
+    return [*header, "lossless"], [
+        [*cells, "yes" if policy["lossless"] else "NO"]
+        for cells, policy in zip(rows, by_capacity(answer), strict=True)
+    ]
+
+
+def step_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the second table: what a step does at that load."""
+    header = [
+        "policy",
+        "at users",
+        "emitted\nper step",
+        "tokens verified\nper request",
+        "drafts\nrejected",
+        "of the hindsight\nreference",
+    ]
+    rows = []
+    for policy in by_capacity(answer):
+        row = at_capacity(policy)
+        rows.append(
+            [
+                _marked(policy, answer),
+                count(row.get("concurrency")),
+                decimal(row.get("emitted_per_step"), 2),
+                decimal(row.get("verify_tokens_per_request"), 2),
+                share(row.get("rejected_share")),
+                share(policy.get("hindsight_share")),
+            ]
+        )
+    return header, rows
+
+
+def _marked(policy: Row, answer: Row) -> str:
+    return policy["policy"] + (" *" if policy["policy"] == answer.get("recommended") else "")
+
+
+def crossover_lines(answer: Row) -> list[str]:
+    """One sentence for each load at which another policy takes the lead in throughput."""
+    return [
+        f"from {count(crossing['concurrency'])} users on {crossing['to']} has more throughput "
+        f"than {crossing['from']}"
+        for crossing in answer.get("crossovers") or []
+    ]
+
+
+def notes(answer: Row) -> list[str]:
+    """Sentences under the tables: what the marks mean, and what needs saying of single policies."""
+    lines = []
+    if answer.get("recommended"):
+        lines.append("* recommended: of the lossless policies the one that carries most users at this speed.")
+    for policy in by_capacity(answer):
+        if not policy["capacity"]:
+            speed = (at_capacity(policy).get("tps_user") or {}).get("p05")
+            alone = "" if speed is None else f": its 5th percentile is {decimal(speed)} tokens/s"
+            lines.append(
+                f"{policy['policy']} misses the SLA even with one user{alone} (the row shows that load)."
+            )
+        if policy.get("pockets"):
+            loads = ", ".join(_pocket(pocket) for pocket in policy["pockets"])
+            lines.append(
+                f"{policy['policy']} meets the SLA again at {loads} users, beyond its first failure."
+            )
+    return lines
+
+
+def _pocket(pocket: Any) -> str:
+    if isinstance(pocket, Sequence) and not isinstance(pocket, str):
+        return count(pocket[0]) if pocket[0] == pocket[-1] else f"{count(pocket[0])} to {count(pocket[-1])}"
+    return count(pocket)
+
+
+def provenance_lines(answer: Row) -> list[str]:
+    """`profile: name (composed, ...)` and the like: where the inputs came from."""
+    lines = []
+    sources = answer.get("provenance") or {}
+    for key in ("profile", "trace", "workload"):
+        if answer.get(key) or sources.get(key):
+            about = sources.get(key)
+            lines.append(f"{key}: {answer.get(key, '')}" + (f" ({about})" if about else ""))
+    calibration = answer.get("calibration")
+    if calibration:
+        lines.append(f"calibration: {calibration_line(calibration)}")
+    return lines
+
+
+def calibration_line(calibration: Any) -> str:
+    """What was fitted and on what, in a line."""
+    if isinstance(calibration, str):
+        return calibration
+    if calibration.get("text"):
+        return str(calibration["text"])
+    return ", ".join(
+        f"{key} {value}" for key, value in calibration.items() if not isinstance(value, (list, dict))
+    )
+
+
+def tail(document: Row) -> list[str]:
+    """Warnings, what was not modelled, and the inputs: the end of every text answer."""
+    lines = [paragraph(text, "warning: ") for text in dict.fromkeys(document.get("warnings") or [])]
+    missing = document.get("not_modelled")
+    if missing:
+        lines.append(paragraph(missing if isinstance(missing, str) else "; ".join(missing), "not modelled: "))
+    return lines + [paragraph(line) for line in provenance_lines(document)]
+
+
+def answer_text(answer: Row) -> str:
+    """The whole answer of `simulate --sla` as text: a concluding sentence, two tables, the doubts."""
+    target = f"{share(answer['sla_fraction'])} of requests at {answer['sla_tps']:g} tokens/s or faster"
+    crossings = crossover_lines(answer)
+    blocks = [
+        paragraph(answer["headline"]),
+        f"Users one engine carries ({_gpus(answer)}) with {target}:",
+        grid(*capacity_rows(answer)),
+        "What a step does at that load:",
+        grid(*step_rows(answer)),
+        "\n".join(paragraph(line) for line in notes(answer)),
+        "\n".join(paragraph(line, "crossover: ") for line in crossings),
+        "\n".join(tail(answer)),
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _gpus(answer: Row) -> str:
+    gpus = answer.get("gpus_per_engine") or 1
+    return f"{gpus} GPU" + ("s" if gpus > 1 else "")

@@ -1,0 +1,74 @@
+"""A `specsched/answer/1` made from a closed form: the report's input without a simulation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+POLICIES = {
+    # name: (lossless, verified drafts at light load, share kept under load, acceptance ceiling)
+    "off": (True, 0.0, 1.0, 0.0),
+    "fixed:1": (True, 1.0, 1.0, 0.72),
+    "fixed:7": (True, 7.0, 1.0, 2.35),
+    "threshold:0.3": (True, 4.2, 1.0, 2.1),
+    "early-stop": (True, 3.9, 0.5, 2.0),
+    "lagged:2": (True, 6.0, 0.35, 2.3),
+}
+LOADS = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256]
+
+
+def _row(name: str, users: int) -> dict[str, Any]:
+    _, drafts, kept, ceiling = POLICIES[name]
+    k = drafts * (kept + (1 - kept) / (1 + users / 60))
+    emitted = 1 + ceiling * (1 - 0.5**k) if k else 1.0
+    tokens = users * (1 + k)
+    seconds = 0.0062 + 2.6e-6 * tokens * (1 + max(tokens - 256, 0) / 300) + (0.0011 if drafts else 0.0)
+    speed = emitted / seconds
+    return {
+        "concurrency": users,
+        "throughput": users * speed,
+        "throughput_interval": [users * speed * 0.97, users * speed * 1.03],
+        "tps_user": {"mean": speed, "p05": speed * 0.8, "p50": speed * 0.98, "p95": speed * 1.25},
+        "emitted_per_step": emitted,
+        "verify_tokens_per_request": 1 + k,
+        "rejected_share": (k - (emitted - 1)) / k if k else 0.0,
+    }
+
+
+def answer(sla: float = 120.0) -> dict[str, Any]:
+    """The fake answer at an SLA in tokens/s."""
+    policies = []
+    for name, (lossless, *_) in POLICIES.items():
+        fits = [users for users in range(1, 400) if _row(name, users)["tps_user"]["p05"] >= sla]
+        capacity = max(fits, default=0)
+        curve = [_row(name, users) for users in sorted({*LOADS, max(capacity, 1)})]
+        policies.append(
+            {
+                "policy": name,
+                "lossless": lossless,
+                "capacity": capacity,
+                "capacity_interval": [max(capacity - 3, 0), capacity + 2 if capacity else 0],
+                "capacity_per_gpu": float(capacity),
+                "binds": "speed",
+                "pockets": [],
+                "throughput_at_capacity": _row(name, capacity)["throughput"] if capacity else 0.0,
+                "hindsight_share": 0.9,
+                "curve": curve,
+            }
+        )
+    best = max(policies, key=lambda policy: policy["capacity"])
+    return {
+        "schema": "specsched/answer/1",
+        "sla_tps": sla,
+        "sla_fraction": 0.95,
+        "profile": "h100-sxm_qwen3-8b_bf16_tp1",
+        "trace": "qwen3-4b-chat",
+        "gpus_per_engine": 1,
+        "recommended": best["policy"],
+        "headline": f"{best['policy']} carries {best['capacity']} users per GPU at {sla:g} tokens/s.",
+        "warnings": ["the profile is composed from kernel measurements, not measured end to end"],
+        "not_modelled": ["prefill (prompts arrive prefilled)", "network"],
+        "calibration": {"method": "sts", "fitted_on": "1000 requests", "replayed": "the other 1000"},
+        "provenance": {"profile": "composed", "trace": "synthetic"},
+        "crossovers": [{"from": "fixed:7", "to": "lagged:2", "concurrency": 14}],
+        "policies": policies,
+    }
