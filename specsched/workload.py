@@ -18,7 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import workload_formats
 from .errors import WorkloadError
+from .workload_assign import Assignment, assign
 from .workload_random import check_seed, renewal_times
+
+__all__ = ["Assignment", "Workload", "assign", "gamma_burst", "load_workload", "parse_arrivals", "poisson"]
 
 # Ten times the fleet day of the largest plan: beyond it a typing error is likelier than a wish.
 _MOST_REQUESTS = 200_000_000
@@ -182,7 +185,7 @@ def _renewal(
             f"{name}: about {expected:.3g} requests do not fit (at most {_MOST_REQUESTS:.3g}); "
             "ask for fewer seconds or a lower rate"
         )
-    shape = 1.0 / (cv * cv) if cv > 0.0 else math.inf
+    shape = 1.0 / (cv * cv) if cv > 1e-6 else math.inf
     times = renewal_times(shape, check_seed(seed), requests, None if requests is not None else expected)
     if len(times) == 0:
         raise WorkloadError(f"{name}: no request arrives within {seconds:g} s; ask for more seconds")

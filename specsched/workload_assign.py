@@ -17,14 +17,16 @@ it begins.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import WorkloadError
-from .workload import Workload
 from .workload_random import ASSIGN, CHAIN, name_salt, shuffled_passes
+
+if TYPE_CHECKING:
+    from .workload import Workload
 
 
 class TracedRequests(NamedTuple):
@@ -48,14 +50,14 @@ class Assignment:
     """A workload laid on a trace; n requests in order of arrival.
 
     traced:          the traced requests (above)
-    arrival_seconds: float64[n], seconds, never falling
+    arrival:         float64[n], seconds, never falling
     first:           int64[n], index of the traced request that request i begins with, at its first row
     decode_tokens:   int64[n] >= 0, tokens to decode after the prefill's own (0: done when prefilled)
     prompt_tokens:   int64[n], tokens of context before the first decoded one
     """
 
     traced: TracedRequests
-    arrival_seconds: NDArray[np.float64]
+    arrival: NDArray[np.float64]
     first: NDArray[np.int64]
     decode_tokens: NDArray[np.int64]
     prompt_tokens: NDArray[np.int64]
@@ -63,6 +65,11 @@ class Assignment:
 
     def __len__(self) -> int:
         return len(self.first)
+
+    @property
+    def next_request(self) -> NDArray[np.int64]:
+        """int64[m]: the traced request an output goes on with past the end of this one."""
+        return self.traced.next_request
 
 
 def traced_requests(trace: Any, seed: int = 0) -> TracedRequests:

@@ -95,17 +95,15 @@ def renewal_times(
     parts: list[NDArray[np.float64]] = []
     total = block = 0
     while (total < count) if count is not None else (clock <= horizon):  # type: ignore[operator]
-        if even:
-            gaps = np.ones(_BLOCK)
-        else:
-            gaps = generator(seed, ARRIVALS, block).standard_gamma(shape, _BLOCK) / shape
-        times = np.empty(_BLOCK + 1)
+        size = _BLOCK if count is None else min(_BLOCK, count - total)
+        times = np.ones(size + 1)
+        if not even:
+            times[1:] = generator(seed, ARRIVALS, block).standard_gamma(shape, size) / shape
         times[0] = clock
-        times[1:] = gaps
         np.cumsum(times, out=times)
         parts.append(times[:-1])
         clock = float(times[-1])
-        total += _BLOCK
+        total += size
         block += 1
     times = np.concatenate(parts) if parts else np.empty(0)
     stop = count if horizon is None else int(np.searchsorted(times, horizon, side="right"))

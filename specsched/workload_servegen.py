@@ -47,7 +47,9 @@ def generate(file: Path, requests: int | None, seed: int) -> tuple[NDArray[np.fl
             if counts[i] > 0
         ]
         if window:
-            parts.append(np.sort(np.concatenate(window)))
+            # Rounding may carry a moment to the window's end, which is the next window's start.
+            end = np.nextafter(time - origin + WINDOW_SECONDS, 0.0)
+            parts.append(np.minimum(np.sort(np.concatenate(window)), end))
             total += len(parts[-1])
         if requests is not None and total >= requests:
             break
@@ -67,7 +69,7 @@ def generate(file: Path, requests: int | None, seed: int) -> tuple[NDArray[np.fl
 def _fractions(
     count: int, shape: float, weibull: bool, seed: int, client: int, time: int
 ) -> NDArray[np.float64]:
-    """`count` moments in [0, 1) of a window, from count + 1 gaps of the family scaled to sum to 1."""
+    """`count` moments in [0, 1] of a window, from count + 1 gaps of the family scaled to sum to 1."""
     draw = generator(seed, SERVEGEN, client, time)
     # Logarithms where powers overflow: a Weibull gap of shape k is E**(1/k) with E exponential.
     if weibull:
@@ -78,7 +80,7 @@ def _fractions(
         if gaps.sum() <= 0.0:
             gaps[draw.integers(count + 1)] = 1.0
     clock = np.cumsum(gaps)
-    return np.minimum(clock[:-1] / clock[-1], np.nextafter(1.0, 0.0))
+    return clock[:-1] / clock[-1]
 
 
 def _read(file: Path) -> tuple[Any, ...]:

@@ -153,25 +153,34 @@ def _numbers(file: Path, name: str, column: Any, row: int, whole: bool) -> NDArr
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    values = None
     if pa.types.is_string(column.type):
         column = pc.utf8_trim_whitespace(column)
         try:
-            return column.cast(pa.int64() if whole else pa.float64()).to_numpy(zero_copy_only=False)
+            values = column.cast(pa.int64() if whole else pa.float64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
-            pass
-        try:
-            column = column.cast(pa.float64())
-        except pa.ArrowInvalid:
-            cells = column.to_pylist()
-            bad = next(i for i, text in enumerate(cells) if not _is_number(text))
-            raise WorkloadError(f"{file}, row {row + bad + 1}: {name} {cells[bad]!r} is no number") from None
-    values = np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
-    if whole:
+            column = _floats(file, name, column, row)
+    if values is None:
+        values = np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+    if not whole:
+        refuse(file, name, row, values, ~np.isfinite(values), "is no finite time")
+    elif values.dtype != np.int64:
         refuse(file, name, row, values, ~(np.abs(values) < 2**53), "is no token count")
         refuse(file, name, row, values, values != np.floor(values), "is no whole number of tokens")
-        return values.astype(np.int64)
-    refuse(file, name, row, values, ~np.isfinite(values), "is no finite time")
+        values = values.astype(np.int64)
     return values
+
+
+def _floats(file: Path, name: str, column: Any, row: int) -> Any:
+    """Text that is not all whole numbers, as floats; names the first cell that is no number at all."""
+    import pyarrow as pa
+
+    try:
+        return column.cast(pa.float64())
+    except pa.ArrowInvalid:
+        cells = column.to_pylist()
+        bad = next(i for i, text in enumerate(cells) if not _is_number(text))
+        raise WorkloadError(f"{file}, row {row + bad + 1}: {name} {cells[bad]!r} is no number") from None
 
 
 def _is_number(text: str) -> bool:
