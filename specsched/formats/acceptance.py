@@ -1,0 +1,116 @@
+"""Per-position acceptance: what remains of other people's counters that carry no confidences.
+
+`specsched trace synth` makes a trace of it. Rates here are *conditional* (position k given that all before it
+were accepted); `survival` is their running product, what counters call marginal rates.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..errors import FormatError
+from ..files import write_json
+
+SCHEMA = "specsched/acceptance/1"
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Acceptance by position, from `steps` draft blocks.
+
+    `conditional`: float64[γ] in [0, 1], P(position k accepted | all before it accepted).
+    `censored`: trimming was on, so that the rates are lower bounds. `source`: the format it came from.
+    """
+
+    conditional: np.ndarray
+    steps: int
+    censored: bool
+    source: str
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        rates = self.conditional
+        if rates.ndim != 1 or not rates.size or not np.all((rates >= 0) & (rates <= 1)):
+            raise FormatError(
+                f"{self.source}: acceptance rates must be numbers in [0, 1], got {rates.tolist()}"
+            )
+
+    @property
+    def block_size(self) -> int:
+        return len(self.conditional)
+
+    @property
+    def survival(self) -> np.ndarray:
+        """float64[γ]: P(the first k positions are all accepted), the marginal rates."""
+        return np.cumprod(self.conditional)
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens emitted per step, the bonus included: 1 + Σ survival."""
+        return 1.0 + float(self.survival.sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "conditional": [float(v) for v in self.conditional],
+            "survival": [float(v) for v in self.survival],
+            "mean_length": self.mean_length,
+            "steps": self.steps,
+            "censored": self.censored,
+            "source": self.source,
+            "notes": list(self.notes),
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write JSON (`specsched/acceptance/1`), which `read` takes back."""
+        write_json(path, self.to_dict())
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any], where: str) -> Acceptance:
+        """From the JSON `save` writes; raises `FormatError` naming `where`."""
+        from .opened import numbers
+
+        rates = numbers(document.get("conditional"), f"{where}: conditional", positive=False)
+        return cls(
+            rates,
+            int(document.get("steps", 0)),
+            bool(document.get("censored", False)),
+            str(document.get("source", where)),
+            tuple(document.get("notes", ())),
+        )
+
+
+def from_survival(
+    survival: np.ndarray, steps: int, censored: bool, source: str, notes: tuple[str, ...] = ()
+) -> Acceptance:
+    """`Acceptance` of marginal rates float64[γ]; they must not rise (raises `FormatError`: are they
+    conditional?).
+    """
+    survival = np.asarray(survival, dtype=np.float64)
+    rise = np.flatnonzero(np.diff(survival) > 1e-9)
+    if rise.size:
+        k = int(rise[0])
+        raise FormatError(
+            f"{source}: survival rises from {survival[k]:.4f} at position {k + 1} to {survival[k + 1]:.4f} "
+            "at "
+            f"{k + 2}; a marginal rate cannot: are these conditional rates?"
+        )
+    before = np.concatenate([[1.0], survival[:-1]])
+    conditional = np.divide(survival, before, out=np.zeros_like(survival), where=before > 0)
+    return Acceptance(np.clip(conditional, 0.0, 1.0), steps, censored, source, notes)
+
+
+def from_histogram(
+    counts: np.ndarray, censored: bool, source: str, notes: tuple[str, ...] = ()
+) -> Acceptance:
+    """`Acceptance` of counts int64[γ + 1]: entry j is the number of steps that accepted exactly j drafts."""
+    counts = np.asarray(counts, dtype=np.float64)
+    steps = counts.sum()
+    if counts.size < 2 or steps <= 0:
+        raise FormatError(f"{source}: the acceptance histogram holds no steps; collect some traffic first")
+    at_least = np.cumsum(counts[::-1])[::-1]
+    return from_survival(at_least[1:] / steps, int(steps), censored, source, notes)

@@ -1,0 +1,88 @@
+"""llama.cpp's speculation dump (JSON lines): per drafted position the probability `p` and the label `acc`.
+
+Two spellings are read: one object per step with its positions under `pos`, and one object per position with
+`i`
+(0 begins a new step). `p` is the draft's probability of the drafted token itself, so the trace is marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import FormatError
+from ..trace import Trace
+from .document import Hints
+from .opened import Opened
+from .rows import RowBuilder
+
+
+def recognise(opened: Opened) -> bool:
+    rows = opened.data if opened.syntax == "jsonl" else [opened.data] if opened.syntax == "json" else []
+    if not rows or not isinstance(rows[0], dict):
+        return False
+    return "pos" in rows[0] or {"p", "acc"} <= set(rows[0])
+
+
+def read(opened: Opened, hints: Hints) -> tuple[Trace, list[str]]:
+    """A sequential trace, one request per `seq` slot (slots are reused by llama.cpp: requests may be
+    joined).
+    """
+    where = str(opened.path)
+    rows = opened.data if isinstance(opened.data, list) else [opened.data]
+    steps = list(_steps(rows, where))
+    depth = max((len(scores) for _, scores, _ in steps), default=0)
+    if not depth:
+        raise FormatError(f"{where}: no drafted positions; dump a run with speculation on")
+    builder, short = RowBuilder(depth), 0
+    for name, scores, flags in steps:
+        accepted = next((i for i, flag in enumerate(flags) if not flag), len(flags))
+        if any(flags[accepted:]):
+            raise FormatError(
+                f"{where}: a position after a rejected one is accepted (seq {name}); not a chain"
+            )
+        short += accepted == len(flags) < depth
+        builder.add(name, scores, accepted, None, where)
+    notes = ["Scores are the drafted token's own probability: adaptive policies on them are not lossless."]
+    warnings = []
+    if short:
+        warnings.append(
+            f"Censored: {short} of {len(steps)} blocks stopped early (p_min) and were fully accepted; "
+            "acceptance there is "
+            "a lower bound."
+        )
+    metadata = {
+        "confidence_sees_token": True,
+        "censored_rows": short,
+        "provenance": {"source": where, "format": "llama.cpp speculation dump"},
+    }
+    return builder.trace(metadata, warnings, hints, where), [*notes, *warnings]
+
+
+def _steps(rows: list[dict[str, Any]], where: str) -> Iterator[tuple[str, list[float], list[bool]]]:
+    """(request, scores, labels) of every step."""
+    if "pos" in rows[0]:
+        for number, row in enumerate(rows, 1):
+            positions = row.get("pos") or []
+            yield str(row.get("seq", 0)), *_columns(positions, f"{where}, row {number}")
+        return
+    block: list[dict[str, Any]] = []
+    for number, row in enumerate(rows, 1):
+        if "i" not in row and "step" not in row:
+            raise FormatError(
+                f"{where}, row {number}: neither `i` nor `step`: nothing says where a block begins"
+            )
+        new = row["i"] == 0 if "i" in row else block and row["step"] != block[-1]["step"]
+        if new and block:
+            yield str(block[0].get("seq", 0)), *_columns(block, f"{where}, row {number}")
+            block = []
+        block.append(row)
+    if block:
+        yield str(block[0].get("seq", 0)), *_columns(block, where)
+
+
+def _columns(positions: list[dict[str, Any]], where: str) -> tuple[list[float], list[bool]]:
+    for position in positions:
+        if "p" not in position or "acc" not in position:
+            raise FormatError(f"{where}: a drafted position without `p` or `acc`; the dump was cut")
+    return [float(p["p"]) for p in positions], [bool(p["acc"]) for p in positions]

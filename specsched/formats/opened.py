@@ -1,0 +1,237 @@
+"""One foreign file, opened once: what kind of text it is, what is in it, and how to say so in an error.
+
+Readers of the owner modules get an `Opened`; they look at its keys or columns, never at the file's name,
+because a name proves nothing about a table that people copy by hand.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import FormatError
+from ..files import read_json
+
+FloatArray = np.ndarray
+_HEADER = re.compile(r"\s*[A-Za-z_][\w.:-]*\s*(,\s*[A-Za-z_][\w.:-]*\s*)+")
+# A decode step of any engine on any GPU lies well inside this: outside, the unit is wrong.
+SHORTEST_STEP, LONGEST_STEP = 20e-6, 2.0
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A file's content by its syntax.
+
+    `syntax`: "json", "jsonl", "csv", "parquet" or "text". `data`: the parsed JSON value; a list of objects
+    for
+    jsonl; a dict of column name to list of strings for csv; nothing for parquet (see `columns`); the text
+    itself
+    for text. `keys`: top-level JSON keys, keys common to all jsonl rows, or column names.
+    """
+
+    path: Path
+    syntax: str
+    data: Any
+    keys: frozenset[str]
+    metadata: dict[str, str] = field(default_factory=dict)
+    comments: tuple[str, ...] = ()
+
+    @property
+    def seen(self) -> str:
+        """What a person would be shown of the file: its syntax and its first keys."""
+        names = sorted(self.keys)
+        shown = ", ".join(names[:12]) + (f", ... ({len(names)} in all)" if len(names) > 12 else "")
+        what = {"csv": "columns", "parquet": "columns", "jsonl": "keys common to all rows"}.get(
+            self.syntax, "keys"
+        )
+        return f"{self.syntax} with {what} {shown}" if names else f"{self.syntax} without any keys"
+
+    def table(self, columns: Iterable[str] | None = None) -> dict[str, list[Any]]:
+        """Columns of a Parquet file as Python lists (None where null); raises `FormatError` when broken."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(self.path, columns=None if columns is None else list(columns))
+        except (pa.ArrowException, OSError) as error:
+            raise FormatError(f"{self.path}: not a readable Parquet file ({error}); fetch it again") from None
+        return table.to_pydict()
+
+
+def open_file(path: str | os.PathLike[str]) -> Opened:
+    """Open a file by its content: Parquet by its magic bytes, then JSON, JSON lines, CSV, plain text.
+
+    Raises `FormatError` when the file is missing, empty, or JSON that ends too early.
+    """
+    path = Path(path)
+    try:
+        raw = path.read_bytes()
+    except IsADirectoryError:
+        raise FormatError(f"{path} is a folder; give one file (or the files of a pair by name)") from None
+    except OSError as error:
+        raise FormatError(
+            f"cannot read {path}: {error.strerror}; check the path and its permissions"
+        ) from None
+    if not raw.strip():
+        raise FormatError(f"{path} is empty; write or fetch the file again")
+    if raw[:4] == b"PAR1":
+        return _open_parquet(path, raw)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path} is neither Parquet nor UTF-8 text (byte {error.start})") from None
+    if text.lstrip()[0] in "{[":
+        return _open_json(path, text)
+    return _open_lines(path, text)
+
+
+def _open_parquet(path: Path, raw: bytes) -> Opened:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(pa.BufferReader(raw))
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{path} starts like Parquet but cannot be read ({error}); truncated?") from None
+    metadata = {k.decode(): v.decode("utf-8", "replace") for k, v in (schema.metadata or {}).items()}
+    return Opened(path, "parquet", None, frozenset(schema.names), metadata)
+
+
+def _open_json(path: Path, text: str) -> Opened:
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].lstrip().startswith("{") and _is_json(lines[0]):
+        rows = []
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                where = "the last line ends too early (truncated?)" if number == len(lines) else error.msg
+                raise FormatError(f"{path}, row {number}: {where}; fetch or write the file again") from None
+            if not isinstance(row, dict):
+                raise FormatError(f"{path}, row {number}: expected an object, found {type(row).__name__}")
+            rows.append(row)
+        return Opened(path, "jsonl", rows, frozenset(set.intersection(*(set(r) for r in rows))))
+    data = read_json(path, FormatError)
+    if isinstance(data, dict):
+        return Opened(path, "json", data, frozenset(map(str, data)))
+    if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
+        # A list of objects reads like JSON lines.
+        return Opened(path, "jsonl", data, frozenset(set.intersection(*(set(r) for r in data))))
+    return Opened(path, "json", data, frozenset())
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except json.JSONDecodeError:
+        return False
+    return True
+
+
+def _open_lines(path: Path, text: str) -> Opened:
+    comments = tuple(line.strip() for line in text.splitlines() if line.startswith("#"))
+    body = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    # Prose has commas too: a header is a row of bare names.
+    if not body or not _HEADER.fullmatch(body[0].strip()):
+        return Opened(path, "text", text, frozenset(), comments=comments)
+    rows = list(csv.reader(io.StringIO("\n".join(body))))
+    header = [name.strip() for name in rows[0]]
+    if len(set(header)) != len(header):
+        raise FormatError(f"{path}: the header repeats a column ({', '.join(header)}); rename one")
+    for number, row in enumerate(rows[1:], 2):
+        if len(row) != len(header):
+            raise FormatError(
+                f"{path}, row {number}: {len(row)} fields where the header has {len(header)}; truncated file?"
+            )
+    columns = {name: [row[i].strip() for row in rows[1:]] for i, name in enumerate(header)}
+    return Opened(path, "csv", columns, frozenset(header), comments=comments)
+
+
+def numbers(values: Any, where: str, *, positive: bool = True, at_least: int = 1) -> FloatArray:
+    """float64[n] from a list of numbers or numeric strings; NaN, infinities, negatives and gaps are
+    errors.
+    """
+    if not isinstance(values, list | tuple | np.ndarray):
+        raise FormatError(f"{where}: expected a list of numbers, found {type(values).__name__}")
+    if len(values) < at_least:
+        raise FormatError(f"{where}: {len(values)} values, at least {at_least} needed")
+    out = np.empty(len(values))
+    for i, value in enumerate(values):
+        if isinstance(value, bool) or value is None:
+            raise FormatError(f"{where}, row {i + 1}: expected a number, found {value!r}")
+        try:
+            out[i] = float(value)
+        except (TypeError, ValueError):
+            raise FormatError(f"{where}, row {i + 1}: expected a number, found {value!r}") from None
+        if not np.isfinite(out[i]) or out[i] < 0 or (positive and out[i] == 0):
+            wanted = "a finite number above 0" if positive else "a finite number, 0 or more"
+            raise FormatError(
+                f"{where}, row {i + 1}: {value!r} is not {wanted}; measure or fill that point again"
+            )
+    return out
+
+
+def whole(values: Any, where: str, *, rising: bool = True, at_least: int = 1) -> FloatArray:
+    """int64[n] sizes, 1 or more, strictly rising unless `rising=False`: unsorted or repeated sizes are
+    errors.
+    """
+    out = numbers(values, where, at_least=at_least)
+    if np.any(out != np.floor(out)):
+        bad = int(np.flatnonzero(out != np.floor(out))[0])
+        raise FormatError(f"{where}, row {bad + 1}: {out[bad]} is not a whole number")
+    if rising:
+        flat = np.flatnonzero(np.diff(out) <= 0)
+        if flat.size:
+            i = int(flat[0])
+            raise FormatError(
+                f"{where}, row {i + 2}: {int(out[i + 1])} follows {int(out[i])}; sizes must rise strictly: "
+                "sort them and drop the repeated one"
+            )
+    return out.astype(np.int64)
+
+
+def same_length(where: str, **columns: Any) -> None:
+    """Raise `FormatError` unless all columns have one length."""
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{name} {n}" for name, n in lengths.items())
+        raise FormatError(f"{where}: columns of different lengths ({shown}); truncated file?")
+
+
+def step_seconds(seconds: FloatArray, where: str, unit: str = "s") -> FloatArray:
+    """The seconds themselves, when they can be a decode step's; else a `FormatError` that names the likely
+    unit.
+
+    `unit` is what the file's key claims. Milliseconds written as seconds make steps of seconds to minutes;
+    seconds written as milliseconds make steps of microseconds.
+    """
+    middle = float(np.median(seconds))
+    if middle > LONGEST_STEP:
+        raise FormatError(
+            f"{where}: a median step of {middle:.4g} s; no decode step takes that long, these look like ms "
+            f"given as {unit}. "
+            "Divide by 1000 and convert again"
+        )
+    if middle < SHORTEST_STEP:
+        raise FormatError(
+            f"{where}: a median step of {middle:.3g} s; no decode step is that short, these look like s "
+            f"given as {unit}. "
+            "Multiply by 1000 and convert again"
+        )
+    far = np.flatnonzero((seconds > 300 * middle) | (seconds < middle / 300))
+    if far.size:
+        i = int(far[0])
+        raise FormatError(
+            f"{where}, row {i + 1}: {seconds[i]:.4g} s beside a median of {middle:.4g} s; one row is in "
+            "another unit"
+        )
+    return seconds
