@@ -3,17 +3,47 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from ..errors import SpecschedError
 from . import common
 
+NUMERIC = frozenset(
+    {"gpu_count", "memory_bytes", "weight_bytes", "kv_bytes_per_token", "max_context", "tensor", "block_size"}
+    | {"graph_batch", "min_match", "capture_limit", "batch_size", "input_len", "output_len"}
+)
 TARGETS = ["specsched", "sglang", "sglang-1d", "trtllm", "vllm"]
+
+
+class Hint(click.ParamType):
+    """`KEY=VALUE`: a number where it reads as one; `a.b=VALUE` is key b of the hint a."""
+
+    name = "hint"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Any]:
+        """(key, value) of one hint."""
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = value.partition("=")
+        if not equals or not key or not text:
+            self.fail(f"{value!r} is not KEY=VALUE, e.g. gpu_count=4", param, ctx)
+        for number in (int, float):
+            try:
+                return key, number(text)
+            except ValueError:
+                continue
+        if key in NUMERIC:
+            self.fail(f"{key} is {text!r}; it is a number", param, ctx)
+        return key, text
 
 
 @click.command(short_help="Files of other tools, read and written.")
 @click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("target", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
 @click.option(
     "--to",
     "form",
@@ -22,20 +52,78 @@ TARGETS = ["specsched", "sglang", "sglang-1d", "trtllm", "vllm"]
     show_default=True,
     help="Whose format to write.",
 )
+@click.option("--requests", type=common.Whole(1, 10**6), metavar="R", help="Requests of a 1-D table.")
+@click.option("--context", type=common.Whole(0, 10**8), metavar="TOKENS", help="Context of a request there.")
 @click.option(
-    "--requests",
-    type=common.Whole(1, 10**6),
-    metavar="R",
-    help="Requests at which --to sglang-1d cuts the profile.",
+    "--hint",
+    "hints",
+    type=Hint(),
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="What IN does not say: gpu, model, gpu_count, memory_bytes, weight_bytes, kv_bytes_per_token, "
+    "licence, name, or what an error asks for; repeat for more.",
 )
 @common.json_option
-def convert(source: Path, target: Path, form: str, requests: int | None, as_json: bool) -> None:
-    """Read a file of another tool, or write one for it; the format of IN is told by what is in it.
+def convert(
+    source: Path,
+    target: Path,
+    form: str,
+    requests: int | None,
+    context: int | None,
+    hints: tuple[tuple[str, Any], ...],
+    as_json: bool,
+) -> None:
+    """Read a file of another tool, or write one for it; what IN is, is told by what is in it.
+
+    OUT becomes a profile, trace or calibration of ours, or with --to that of an engine. Counters without
+    confidences become per-position acceptance, from which `specsched trace synth` makes a trace.
 
     \b
     Examples:
-      specsched convert sglang_table.json mine.json
+      specsched convert sglang_table.json mine.json --hint gpu=H100
       specsched convert mine.json for_sglang.json --to sglang
       specsched convert mine.json one_dim.json --to sglang-1d --requests 64
+      specsched convert sts.json calibration.json
     """
-    raise NotImplementedError
+    if not source.is_file():
+        raise SpecschedError(f"no file {str(source)!r} to convert; give the path of one file")
+    common.writable_file(target)
+    common.not_over_input(target, source)
+    from .. import formats
+
+    found = formats.read(source, **_nested(hints))
+    options = {"requests": requests, "context": context}
+    notes = list(found.notes)
+    written = []
+    for item in found.objects:
+        # Several tables in one file: each beside the other, under its own name.
+        path = target if len(found.objects) == 1 else target.with_stem(f"{target.stem}-{item.name}")
+        notes += formats.write(item, path, form, **{k: v for k, v in options.items() if v is not None})
+        written.append(path)
+    if as_json:
+        common.print_json(
+            {
+                "schema": "specsched/convert/1",
+                "kind": found.kind,
+                "from": found.format,
+                "to": form,
+                "files": [str(path) for path in written],
+                "notes": notes,
+            }
+        )
+        return
+    for path in written:
+        click.echo(f"{source}: a {found.kind} in the format of {found.format}; written to {path} as {form}")
+    for note in notes:
+        click.echo(f"note: {note}")
+
+
+def _nested(hints: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in hints:
+        outer, _, inner = key.partition(".")
+        if inner:
+            result.setdefault(outer, {})[inner] = value
+        else:
+            result[key] = value
+    return result

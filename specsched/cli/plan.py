@@ -74,7 +74,6 @@ def plan(ctx: click.Context, **options: Any) -> None:
     if rate is not None and arrivals is not None and arrivals.split(":")[0] in ("poisson", "gamma"):
         raise click.UsageError(f"--rate and --arrivals {arrivals} both state a rate; give one of them", ctx)
 
-    from .. import planner, report
     from ..workload import parse_arrivals
 
     given = inputs.load_inputs(
@@ -89,6 +88,8 @@ def plan(ctx: click.Context, **options: Any) -> None:
         workload = parse_arrivals(arrivals, requests=options["requests"], seed=options["seed"])
         if workload is not None and rate is not None:
             workload = workload.scaled(rate)
+    from .. import planner, report
+
     with common.Progress() as progress:
         document = planner.plan(
             given.trace,

@@ -85,9 +85,9 @@ def simulate(ctx: click.Context, **options: Any) -> None:
 
 
 def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
+    given = _load(options)
     from .. import planner, report
 
-    given = _load(options)
     with common.Progress() as progress:
         answer = planner.answer(
             given.trace,
@@ -108,10 +108,10 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
 
 
 def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
+    given = _load(options)
     from .. import report
     from . import runs
 
-    given = _load(options)
     with common.Progress() as progress:
         document = runs.table(given, options, progress)
     finish(ctx, document, report.runs_text, report.write_runs, options)

@@ -108,15 +108,13 @@ def answer_page(answer: Row, pareto: bytes, load: bytes, command: str = "") -> s
         *(f'<p class="small">{_escape(note)}</p>' for note in tables.notes(answer)),
         _picture(
             pareto,
-            "Each line is one policy from light load (right) to heavy (left); a ring marks its capacity at the "
-            "SLA. Dashed: not lossless.",
+            "Each line is one policy from light load (right) to heavy (left); a ring marks its capacity at "
+            "the SLA. Dashed: not lossless.",
         ),
         "<h2>What a step does at that load</h2>",
         _table(*tables.step_rows(answer)),
         *([f"<h2>Crossovers</h2>{_list(crossings)}"] if crossings else []),
-        _picture(
-            load, "Throughput and the tokens verified per request as users are added; bands: intervals."
-        ),
+        _picture(load, "Throughput and tokens verified per request as users are added; bands: intervals."),
         _doubts({"not_modelled": answer.get("not_modelled")}),
         _origins(answer, command),
     ]

@@ -125,8 +125,8 @@ def pareto_png(answer: Row) -> bytes:
         "output tokens/s of one engine",
     )
     axes.set_ylim(bottom=0)
-    axes.set_xlim(left=0)
-    _sla_line(axes, answer["sla_tps"])
+    fastest = max(row["tps_user"][key] for policy in answer["policies"] for row in policy["curve"])
+    _sla_line(axes, answer["sla_tps"], fastest)
     _thousands(axes)
     _legend(fig, axes, "users at the SLA")
     return png(fig)
@@ -153,14 +153,21 @@ def _pareto_line(axes: Axes, policy: Row, key: str, look: dict[str, Any], leads:
         )  # fmt: skip
 
 
-def _sla_line(axes: Axes, sla: float) -> None:
-    axes.axvspan(0, sla, color="#000000", alpha=0.045, linewidth=0, zorder=0)
-    axes.axvline(sla, color=INK, linewidth=1.2, linestyle=(0, (4, 3)), zorder=2)
+def _sla_line(axes: Axes, sla: float, fastest: float) -> None:
+    """The SLA as a labelled line, the side that misses it shaded; an SLA far off the curves is only named."""
+    far = sla > 1.5 * fastest
+    axes.set_xlim(0, 1.06 * (fastest if far else max(fastest, sla)))
+    right = far or sla > 0.75 * axes.get_xlim()[1]
     axes.annotate(
-        f"SLA {sla:g} tokens/s", (sla, 1.0), xycoords=("data", "axes fraction"), xytext=(5, -4),
-        textcoords="offset points", va="top", fontsize=9, color=INK,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}, zorder=6,
+        f"SLA {sla:g} tokens/s" + (": beyond all of these \u2192" if far else ""),
+        (1.0 if far else sla, 1.0), xycoords=("axes fraction" if far else "data", "axes fraction"),
+        xytext=(-5 if right else 5, -4), textcoords="offset points", ha="right" if right else "left",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
+        va="top", fontsize=9, color=INK, zorder=6,
     )  # fmt: skip
+    axes.axvspan(0, sla, color="#000000", alpha=0.045, linewidth=0, zorder=0)
+    if not far:
+        axes.axvline(sla, color=INK, linewidth=1.2, linestyle=(0, (4, 3)), zorder=2)
 
 
 def load_png(answer: Row) -> bytes:

@@ -1,0 +1,197 @@
+"""The report: its figures are the answer's, its conclusion comes first, its page fetches nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_answers import answer
+
+from specsched.report import page, plots, tables
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return answer()
+
+
+@pytest.fixture(scope="module")
+def written(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("answer")
+    paths = page.write_answer(document, folder, "specsched simulate --trace 'a b' --sla 120")
+    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in paths)
+    return {path.name: path.read_bytes() for path in paths}
+
+
+# --------------------------------------------------------------------------- text
+
+
+def test_the_conclusion_comes_first(document: dict[str, Any]) -> None:
+    text = tables.answer_text(document)
+    assert text.startswith(document["headline"])
+    assert "\n\n" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_every_policy_has_its_figures_in_both_tables(document: dict[str, Any]) -> None:
+    text = tables.answer_text(document)
+    for policy in document["policies"]:
+        rows = [
+            line
+            for line in text.splitlines()
+            if line.startswith(policy["policy"] + " ") and " carries " not in line
+        ]
+        assert len(rows) == 2, policy["policy"]
+        low, high = policy["capacity_interval"]
+        for shown in (f"{policy['capacity']}", f"{low} ~ {high}", f"{policy['throughput_at_capacity']:,.0f}"):
+            assert shown in rows[0]
+        at = next(row for row in policy["curve"] if row["concurrency"] == policy["capacity"])
+        for shown in (f"{at['emitted_per_step']:.2f}", f"{at['verify_tokens_per_request']:.2f}", "90%"):
+            assert shown in rows[1]
+
+
+def test_most_users_first_and_the_recommended_marked(document: dict[str, Any]) -> None:
+    order = [policy["capacity"] for policy in tables.by_capacity(document)]
+    assert order == sorted(order, reverse=True)
+    _, rows = tables.capacity_rows(document)
+    assert [row[0] for row in rows if row[0].endswith(" *")] == [document["recommended"] + " *"]
+
+
+def test_a_lossy_policy_is_called_so() -> None:
+    document = answer()
+    document["policies"][-1] |= {"policy": "global", "lossless": False}
+    _, rows = tables.capacity_rows(document)
+    assert {row[0].split()[0]: row[-1] for row in rows}["global"] == "NO"
+    assert '<td class="no">NO</td>' in page.answer_page(document, b"", b"")
+
+
+def test_doubts_and_origins_are_shown(document: dict[str, Any]) -> None:
+    text = tables.answer_text(document)
+    assert "warning: the profile is composed" in text
+    assert "not modelled: prefill" in text
+    assert "profile: h100-sxm_qwen3-8b_bf16_tp1 (composed)" in text
+    assert "trace: qwen3-4b-chat (synthetic)" in text
+    assert "calibration: " in text
+    assert "from 14 users on lagged:2 has more throughput than fixed:7" in text
+
+
+def test_an_sla_nobody_reaches_is_shown_without_invented_figures() -> None:
+    document = answer(sla=5000.0)
+    text = tables.answer_text(document)
+    row = next(line for line in text.splitlines() if line.startswith("fixed:1 "))
+    assert row.split()[1] == "0"
+    assert "fixed:1 misses the SLA even with one user: its 5th percentile is " in text
+    assert "nan" not in text.lower()
+    plots.pareto_png(document)
+    plots.load_png(document)
+
+
+def test_pockets_are_told() -> None:
+    document = answer()
+    document["policies"][0]["pockets"] = [[200, 210], [230, 230]]
+    assert "off meets the SLA again at 200 to 210, 230 users" in tables.answer_text(document)
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
+def test_nothing_is_a_dash(value: Any) -> None:
+    assert tables.count(value) == tables.decimal(value) == tables.share(value) == "-"
+
+
+def test_grid_aligns_every_column() -> None:
+    lines = tables.grid(["a", "two\nlines"], [["x", "1"], ["longer", "12,345"]]).splitlines()
+    assert lines == ["           two", "a        lines", "------  ------", "x            1", "longer  12,345"]
+
+
+# --------------------------------------------------------------------------- plots
+
+
+def test_plots_are_png_and_the_same_bytes_again(document: dict[str, Any], written: dict[str, bytes]) -> None:
+    for name, draw in (("pareto.png", plots.pareto_png), ("load.png", plots.load_png)):
+        assert written[name].startswith(b"\x89PNG")
+        assert draw(document) == written[name]
+
+
+def test_plots_leave_the_global_backend_alone(document: dict[str, Any]) -> None:
+    import matplotlib
+
+    before = matplotlib.get_backend()
+    plots.pareto_png(document)
+    assert matplotlib.get_backend() == before
+
+
+def test_policies_can_be_told_apart() -> None:
+    names = ["off", "fixed:1", "fixed:7", "threshold:0.3", "early-stop", "lagged:2", "lagged:4", "global"]
+    look = plots.styles(names)
+    assert len({(style["color"], style["alpha"]) for style in look.values()}) == len(names)
+    assert len({style["marker"] for style in look.values()}) == len(names)
+
+
+def test_the_speed_axis_is_the_percentile_of_the_sla() -> None:
+    assert plots.speed_key(0.95)[0] == "p05"
+    assert plots.speed_key(0.5)[0] == "p50"
+
+
+# --------------------------------------------------------------------------- page and files
+
+
+class Links(HTMLParser):
+    """Collects everything a page would fetch, and checks that its tags close."""
+
+    void = frozenset({"meta", "img", "br", "link", "input", "!doctype"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href", "data", "action")]
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_fetches_nothing(written: dict[str, bytes]) -> None:
+    text = written["report.html"].decode()
+    links = Links()
+    links.feed(text)
+    assert links.open == []
+    assert len(links.fetched) == 2
+    assert all(link.startswith("data:image/png;base64,") for link in links.fetched)
+    assert not re.search(r"https?://|@import|url\(", text)
+
+
+def test_the_page_has_conclusion_tables_doubts_and_command(
+    document: dict[str, Any], written: dict[str, bytes]
+) -> None:
+    text = written["report.html"].decode()
+    assert f"<h1>{document['headline']}</h1>" in text
+    assert text.count("<table>") == 2
+    assert "specsched simulate --trace &#x27;a b&#x27; --sla 120" in text
+    for words in ("Warnings", "Not modelled", "Reproduce", "composed"):
+        assert words in text
+
+
+def test_names_cannot_inject_markup() -> None:
+    document = answer()
+    document["trace"] = document["headline"] = "<script>alert(1)</script>"
+    assert "<script" not in page.answer_page(document, b"", b"")
+
+
+def test_the_json_is_the_answer(document: dict[str, Any], written: dict[str, bytes]) -> None:
+    assert json.loads(written["answer.json"]) == document
+
+
+def test_a_failure_leaves_the_old_files(document: dict[str, Any], tmp_path: Path) -> None:
+    page.write_answer(document, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    broken = {**document, "policies": [{**document["policies"][0], "curve": []}]}
+    with pytest.raises((ValueError, IndexError, KeyError)):
+        page.write_answer(broken, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
