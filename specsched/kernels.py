@@ -363,17 +363,740 @@ def threshold(survival, theta, lengths):
 
 
 @_jit
-def hindsight_survival(accepted, out):
-    """out[r, k] = 1 where a full verification accepts position k of request r, else 0. accepted int[R]."""
-    for r in range(out.shape[0]):
-        for k in range(out.shape[1]):
-            out[r, k] = 1.0 if k < accepted[r] else 0.0
-
-
-@_jit
 def table_length(table, requests):
     """k of the row of `table` int64[n, 3] (first, last, k) that covers `requests`; -1 when none does."""
     for i in range(table.shape[0]):
         if table[i, 0] <= requests <= table[i, 1]:
             return table[i, 2]
     return -1
+
+
+# -- the engine loop --------------------------------------------------------------------------------------
+#
+# A discrete-event replay of serving engines (DESIGN section 8). Words used below:
+#   rank    one model replica with its own queue, running set and KV cache
+#   group   `group_size` ranks that step together (data parallel); its slowest rank sets the step
+#   job     the place that holds one request's state; open loop: job = request, closed loop: a job a user
+# A job walks rows `start[traced] + local` of the trace; past the last it goes on in the next traced request.
+# State is struct-of-arrays packed by owner: one row a job, one row a rank. A numba tuple of many small arrays
+# costs a minute to compile; columns named by the constants below cost none.
+
+ROUND_ROBIN, LEAST_OUTSTANDING, TWO_CHOICES = range(3)
+DONE, REFUSED = range(2)  # how a run ended; REFUSED: a step above the capture limit that has no cost
+
+# Columns of World.requests int32[n, 3] and World.traced int64[m, 3].
+FIRST, DECODE_TOKENS, PROMPT_TOKENS = range(3)
+START, LENGTH, NEXT = range(3)
+# Columns of State.jobs int32[jobs, 16]: filled by `_inject`, moved by `_admit_waiting`, `_plan` and `_commit_*`.
+(J_INDEX, J_TRACED, J_LOCAL, J_LEFT, J_PROMPT, J_EMITTED, J_PREFILL, J_CHUNK) = range(8)
+(J_STEPS, J_VERIFIED, J_ACCEPTED, J_PREEMPTED, J_LINK, J_SINCE) = range(8, 14)
+ARRIVAL, READY, FINISH = range(3)  # columns of State.job_times float64[jobs, 2], State.times float64[n, 3]
+# Columns of State.facts int32[n, 6], one row a measured request.
+F_TRACED, F_TOKENS, F_STEPS, F_VERIFIED, F_ACCEPTED, F_PREEMPTED = range(6)
+# Columns of State.rank int64[ranks, 10]; the last five describe the step in flight.
+HEAD, TAIL, WAITING, RUNNING, KV_USED, PLAN_CALLS, DECODING, TOKENS, PREFILL, CONTEXT = range(10)
+BEGUN, END = range(
+    2
+)  # columns of State.clock float64[groups, 2]; BEGUN nan: no step in flight, END inf: idle
+# Entries of State.count int64; those named W_ are of the measured window.
+(INJECTED, ADMITTED, FINISHED, EMITTED, STEPS, PREEMPTED, KV_PEAK, STATUS, REFUSED_TOKENS) = range(9)
+(INITIAL_LEFT, MEASURING, MEASURE_FROM, MEASURED_LEFT, SEEN_STEPS, STRIDE, RECORDED) = range(9, 16)
+(W_STEPS, W_DECODE_STEPS, W_REQUESTS, W_TOKENS, W_EMITTED, W_VERIFIED, W_ACCEPTED) = range(16, 23)
+(W_PREFILL, W_EXTRAPOLATED, W_OFF_GRAPH, W_PREEMPTED, W_BLOCKED, N_COUNTS) = range(23, 29)
+# Entries of State.real float64.
+W_START, W_END, W_SECONDS, W_REQUEST_SECONDS, IN_SYSTEM_AREA, LAST_CHANGE, N_REALS = range(7)
+
+
+class World(NamedTuple):
+    """What a run is given and never changes. n requests, m traced requests, γ = block size."""
+
+    survival: np.ndarray  # float64[rows, γ], calibrated
+    accepted: np.ndarray  # int16[rows]
+    traced: np.ndarray  # int64[m, 3]: first row, rows, traced request a longer output goes on in
+    requests: np.ndarray  # int32[n, 3]: traced request, tokens to decode, prompt (closed loop: i modulo n)
+    arrival: np.ndarray  # float64[n], sorted, seconds; empty in a closed loop
+    offset: np.ndarray  # int32[users]: tokens the first request of each user has behind it (closed loop)
+    choices: np.ndarray  # int32[n, 2]: the two ranks that TWO_CHOICES compares; else empty
+
+
+class Settings(NamedTuple):
+    """How the engines are set up. Limits are per rank."""
+
+    closed: bool
+    warmup: int  # open loop: requests before the measured window
+    router: int
+    group_size: int
+    max_running: int
+    kv_capacity: int  # tokens
+    context: int  # tokens a request reads, fixed; -1: prompt + position, growing
+    chunked: bool  # prompts are prefilled here, in chunks that join decode steps
+    batch_tokens: int  # most tokens of a pass that a prefill chunk may fill up to
+    capture_limit: int
+
+
+class Plan(NamedTuple):
+    """The verification policy, as numbers."""
+
+    code: int
+    theta: float
+    lag: int
+    fixed: np.ndarray  # int64[max_running + 1]: k for every R, of FIXED and BATCH_TABLE
+    minimum_gain: float
+    drafts: bool
+    pays_sync: bool
+
+
+class State(NamedTuple):
+    """Everything that moves during a run; see the column names above."""
+
+    jobs: np.ndarray
+    job_times: np.ndarray
+    history: np.ndarray  # int32[jobs, lag]: rows of a job's last plans, by plan call modulo lag
+    rank: np.ndarray
+    running: np.ndarray  # int32[ranks, max_running]: jobs in order of admission
+    decoding: np.ndarray  # int32[ranks, max_running]: those of them that decode in the step in flight
+    lengths: np.ndarray  # int64[ranks, max_running]: their verification lengths
+    clock: np.ndarray
+    times: np.ndarray
+    facts: np.ndarray
+    log: np.ndarray  # float64[rows, 9]: begun, seconds, rank, R, tokens, prefill, context, emitted, budget
+    count: np.ndarray
+    real: np.ndarray
+
+
+class Scratch(NamedTuple):
+    """Memory one plan works in."""
+
+    current: np.ndarray  # float64[max_running, γ]
+    lagged: np.ndarray  # float64[max_running, γ]
+    sps: np.ndarray  # float64[max_running * (1 + γ) + 1]
+    work: Work
+
+
+def make_state(
+    measured: int, jobs: int, ranks: int, groups: int, max_running: int, lag: int, log: int
+) -> State:
+    """The state of a run before it starts: all ranks idle, nothing injected. `lag` 0: no history is kept."""
+    state = State(
+        jobs=np.zeros((jobs, 16), np.int32),
+        job_times=np.full((jobs, 2), np.nan),
+        history=np.zeros((jobs if lag else 0, max(lag, 1)), np.int32),
+        rank=np.zeros((ranks, 10), np.int64),
+        running=np.zeros((ranks, max_running), np.int32),
+        decoding=np.zeros((ranks, max_running), np.int32),
+        lengths=np.zeros((ranks, max_running), np.int64),
+        clock=np.full((groups, 2), np.nan),
+        times=np.full((measured, 3), np.nan),
+        facts=np.zeros((measured, 6), np.int32),
+        log=np.zeros((log, 9)),
+        count=np.zeros(N_COUNTS, np.int64),
+        real=np.zeros(N_REALS),
+    )
+    state.clock[:, END] = np.inf
+    state.count[MEASURED_LEFT] = measured
+    state.count[STRIDE] = 1
+    return state
+
+
+def make_scratch(max_running: int, block_size: int) -> Scratch:
+    """Memory for plans of up to `max_running` requests."""
+    shape = (max_running, block_size)
+    sps = np.zeros(max_running * (1 + block_size) + 1)
+    return Scratch(np.empty(shape), np.empty(shape), sps, make_work(max_running, block_size))
+
+
+@_jit
+def _context(settings, job):
+    """KV tokens a decoding job reads."""
+    if settings.context >= 0:
+        return np.int64(settings.context)
+    return np.int64(job[J_PROMPT]) + np.int64(job[J_EMITTED])
+
+
+@_jit
+def _count_change(state, now):
+    """The number of requests in the system is about to change: add up its time integral (Little's law)."""
+    inside = state.count[INJECTED] - state.count[FINISHED]
+    state.real[IN_SYSTEM_AREA] += (now - state.real[LAST_CHANGE]) * inside
+    state.real[LAST_CHANGE] = now
+
+
+@_jit
+def _inject(world, settings, state, j, rank, now):
+    """The next request arrives at `rank` as job j, at the queue's tail; an idle group wakes up."""
+    i = state.count[INJECTED]
+    _count_change(state, now)
+    state.count[INJECTED] += 1
+    request = world.requests[i % world.requests.shape[0]]
+    job = state.jobs[j]
+    job[:] = 0
+    job[J_INDEX] = i
+    job[J_TRACED] = request[FIRST]
+    job[J_LEFT] = request[DECODE_TOKENS]
+    job[J_PROMPT] = request[PROMPT_TOKENS]
+    job[J_LINK] = -1
+    job[J_SINCE] = -1
+    state.job_times[j, ARRIVAL] = now
+    state.job_times[j, READY] = now
+    if settings.chunked:
+        job[J_PREFILL] = request[PROMPT_TOKENS]
+        state.job_times[j, READY] = np.nan
+    place = state.rank[rank]
+    if place[WAITING] == 0:
+        place[HEAD] = j
+    else:
+        state.jobs[place[TAIL], J_LINK] = j
+    place[TAIL] = j
+    place[WAITING] += 1
+    clock = state.clock[rank // settings.group_size]
+    clock[END] = min(clock[END], now) if np.isnan(clock[BEGUN]) else clock[END]
+
+
+@_jit
+def _finish(world, settings, state, j, rank, now):
+    """Job j has emitted its last token: record it if it is measured, refill its place in a closed loop."""
+    _count_change(state, now)
+    job, count = state.jobs[j], state.count
+    count[FINISHED] += 1
+    i = job[J_INDEX] - count[MEASURE_FROM]
+    if 0 <= i < state.times.shape[0] and (not settings.closed or count[MEASURING] == 1):
+        state.times[i, ARRIVAL] = state.job_times[j, ARRIVAL]
+        state.times[i, READY] = state.job_times[j, READY]
+        state.times[i, FINISH] = now
+        facts = state.facts[i]
+        facts[F_TRACED] = world.requests[job[J_INDEX] % world.requests.shape[0], FIRST]
+        facts[F_TOKENS] = job[J_EMITTED]
+        facts[F_STEPS] = job[J_STEPS]
+        facts[F_VERIFIED] = job[J_VERIFIED]
+        facts[F_ACCEPTED] = job[J_ACCEPTED]
+        facts[F_PREEMPTED] = job[J_PREEMPTED]
+        count[MEASURED_LEFT] -= 1
+    if settings.closed:
+        if job[J_INDEX] < world.offset.shape[0]:
+            count[INITIAL_LEFT] -= 1
+        _inject(world, settings, state, j, rank, now)
+
+
+@_jit
+def _preempt_newest(settings, state, rank, block):
+    """The newest running job gives its KV back and waits at the queue's head; its text stays."""
+    place = state.rank[rank]
+    place[RUNNING] -= 1
+    j = state.running[rank, place[RUNNING]]
+    job = state.jobs[j]
+    place[KV_USED] -= _context(settings, job) + 1 + block
+    job[J_PREFILL] = job[J_PROMPT] + job[J_EMITTED]
+    job[J_SINCE] = -1
+    job[J_PREEMPTED] += 1
+    job[J_LINK] = place[HEAD] if place[WAITING] > 0 else -1
+    if place[WAITING] == 0:
+        place[TAIL] = j
+    place[HEAD] = j
+    place[WAITING] += 1
+    state.count[PREEMPTED] += 1
+    state.count[W_PREEMPTED] += state.count[MEASURING]
+
+
+@_jit
+def _admit_waiting(world, settings, state, rank, block, now):
+    """First come first served, while places and KV allow. A job holds its context and room for a block."""
+    place, count = state.rank[rank], state.count
+    while place[KV_USED] > settings.kv_capacity:
+        _preempt_newest(settings, state, rank, block)
+    while place[WAITING] > 0 and place[RUNNING] < settings.max_running:
+        j = place[HEAD]
+        job = state.jobs[j]
+        need = _context(settings, job) + 1 + block
+        if place[KV_USED] + need > settings.kv_capacity:
+            count[W_BLOCKED] += count[MEASURING]
+            break
+        place[KV_USED] += need
+        state.running[rank, place[RUNNING]] = j
+        place[RUNNING] += 1
+        place[HEAD] = job[J_LINK]
+        place[WAITING] -= 1
+        if job[J_PREEMPTED] == 0:
+            count[ADMITTED] += 1
+    count[KV_PEAK] = max(count[KV_PEAK], place[KV_USED])
+
+
+@_jit
+def _gather(settings, state, rank, block):
+    """Which running jobs decode in this step, and which prefill chunks join it (oldest first)."""
+    place = state.rank[rank]
+    decoding = 0
+    context = np.int64(0)
+    for i in range(place[RUNNING]):
+        job = state.jobs[state.running[rank, i]]
+        if job[J_PREFILL] == 0 and job[J_LEFT] > 0:
+            state.decoding[rank, decoding] = state.running[rank, i]
+            decoding += 1
+            context += _context(settings, job)
+    prefill = np.int64(0)
+    if decoding < place[RUNNING]:
+        budget = settings.batch_tokens - decoding * (1 + block)
+        for i in range(place[RUNNING]):
+            job = state.jobs[state.running[rank, i]]
+            if job[J_PREFILL] > 0 and budget > 0:
+                chunk = min(budget, np.int64(job[J_PREFILL]))
+                job[J_CHUNK] = chunk
+                # A chunk attends to what of its request is in the cache already.
+                context += job[J_PROMPT] + job[J_EMITTED] - job[J_PREFILL]
+                budget -= chunk
+                prefill += chunk
+    place[DECODING] = decoding
+    place[PREFILL] = prefill
+    place[CONTEXT] = context
+
+
+@_jit
+def _attention_seconds(cost, context):
+    """attention(N) of the profile: the last piece that begins at or below N."""
+    x = cost.attention_x
+    if context <= x[0]:
+        return cost.attention_y[0]
+    i = 0
+    while i + 1 < x.shape[0] and x[i + 1] <= context:
+        i += 1
+    return cost.attention_y[i] + cost.attention_slope[i] * (context - x[i])
+
+
+@_jit
+def _base_seconds(cost, plan, place):
+    """All of a step's cost but `verify` (DESIGN section 4); the order of additions is that of StepProfile."""
+    requests = place[DECODING]
+    base = cost.bias + _attention_seconds(cost, float(place[CONTEXT]))
+    base = base + cost.overhead[max(requests, 1)]
+    if plan.drafts and requests > 0:
+        base = base + cost.draft[requests]
+        if plan.pays_sync:
+            base = base + cost.sync
+    return base
+
+
+@_jit
+def _step_seconds(cost, plan, base, tokens):
+    seconds = base + cost.verify[tokens]
+    if plan.drafts and cost.enabling_fraction > 0.0:
+        seconds = seconds / (1.0 - cost.enabling_fraction)
+    return seconds
+
+
+@_jit
+def _price(cost, plan, place, block, sps):
+    """sps[B] of this very step: its requests, KV and prefill tokens are priced in."""
+    base = _base_seconds(cost, plan, place)
+    requests = place[DECODING]
+    for tokens in range(requests, requests * (1 + block) + 1):
+        seconds = _step_seconds(cost, plan, base, tokens + place[PREFILL])
+        # No cost there (above the capture limit, no eager curve): such a pass must never look worth it.
+        sps[tokens] = 0.0 if np.isnan(seconds) else 1.0 / seconds
+
+
+@_jit
+def _lagged_budget(world, plan, state, rank, scratch):
+    """K from the survivals of `lag` plans ago of the present requests, 1 where one has none (section 5.2)."""
+    call, requests = state.rank[rank, PLAN_CALLS], state.rank[rank, DECODING]
+    block = world.survival.shape[1]
+    lagged = scratch.lagged[:requests]
+    for i in range(requests):
+        j = state.decoding[rank, i]
+        job = state.jobs[j]
+        slot = call % plan.lag
+        if job[J_SINCE] >= 0 and call - job[J_SINCE] >= plan.lag:
+            for k in range(block):
+                lagged[i, k] = world.survival[state.history[j, slot], k]
+        else:
+            lagged[i] = 1.0
+        if job[J_SINCE] < 0:
+            job[J_SINCE] = call
+        state.history[j, slot] = world.traced[job[J_TRACED], START] + job[J_LOCAL]
+    if call < plan.lag:
+        return requests * block
+    return best_budget(lagged, scratch.sps, plan.minimum_gain, scratch.work)
+
+
+@_jit
+def _plan(world, plan, cost, state, rank, scratch):
+    """Verification lengths of the decoding requests: what `schedule` would plan, to the last bit."""
+    place, lengths, block = state.rank[rank], state.lengths[rank], world.survival.shape[1]
+    requests = place[DECODING]
+    if plan.code == OFF or plan.code == FIXED or plan.code == BATCH_TABLE:
+        lengths[:requests] = plan.fixed[requests]
+    elif requests > 0:
+        current = scratch.current[:requests]
+        for i in range(requests):
+            job = state.jobs[state.decoding[rank, i]]
+            row = world.traced[job[J_TRACED], START] + job[J_LOCAL]
+            for k in range(block):
+                if plan.code == HINDSIGHT:
+                    current[i, k] = 1.0 if k < world.accepted[row] else 0.0
+                else:
+                    current[i, k] = world.survival[row, k]
+        if plan.code == THRESHOLD:
+            threshold(current, plan.theta, lengths)
+        else:
+            _price(cost, plan, place, block, scratch.sps)
+            if plan.code == EARLY_STOP:
+                early_stop(current, scratch.sps, lengths, scratch.work)
+            else:
+                if plan.code == LAGGED:
+                    budget = _lagged_budget(world, plan, state, rank, scratch)
+                else:
+                    budget = best_budget(current, scratch.sps, plan.minimum_gain, scratch.work)
+                top_k(current, budget, lengths, scratch.work)
+    place[PLAN_CALLS] += 1 if requests > 0 else 0
+    place[TOKENS] = requests
+    for i in range(requests):
+        place[TOKENS] += lengths[i]
+
+
+@_jit
+def _execute(settings, plan, cost, state, group, now):
+    """The group's clock: its slowest rank's work, at the group's largest pass."""
+    largest = np.int64(0)
+    base = 0.0
+    for rank in range(group * settings.group_size, (group + 1) * settings.group_size):
+        place = state.rank[rank]
+        largest = max(largest, place[TOKENS] + place[PREFILL])
+        base = max(base, _base_seconds(cost, plan, place))
+    if largest == 0:
+        state.clock[group, BEGUN] = np.nan
+        state.clock[group, END] = np.inf
+        return
+    seconds = _step_seconds(cost, plan, base, largest)
+    if np.isnan(seconds):
+        state.count[STATUS] = REFUSED
+        state.count[REFUSED_TOKENS] = largest
+    state.clock[group, BEGUN] = now
+    state.clock[group, END] = now + seconds
+    state.count[STEPS] += 1
+    if state.count[MEASURING] == 1:
+        state.count[W_EXTRAPOLATED] += cost.extrapolated[largest]
+        state.count[W_OFF_GRAPH] += 1 if largest > settings.capture_limit else 0
+
+
+@_jit
+def _advance(world, job, emitted):
+    """A job emitted tokens: move along its traced request, and on into the next one at its end."""
+    job[J_EMITTED] += emitted
+    job[J_LEFT] -= emitted
+    local = job[J_LOCAL] + emitted
+    while local >= world.traced[job[J_TRACED], LENGTH]:
+        local -= world.traced[job[J_TRACED], LENGTH]
+        job[J_TRACED] = world.traced[job[J_TRACED], NEXT]
+    job[J_LOCAL] = local
+
+
+@_jit
+def _commit_decode(world, settings, state, rank):
+    """[emitted | rejected | drafted, not verified]: each decoding job keeps min(l, accepted) + 1."""
+    place, count = state.rank[rank], state.count
+    emitted_all = np.int64(0)
+    accepted_all = np.int64(0)
+    for i in range(place[DECODING]):
+        job = state.jobs[state.decoding[rank, i]]
+        length = state.lengths[rank, i]
+        row = world.traced[job[J_TRACED], START] + job[J_LOCAL]
+        kept = min(length, np.int64(world.accepted[row]))
+        emitted = min(kept + 1, np.int64(job[J_LEFT]))
+        job[J_STEPS] += 1
+        job[J_VERIFIED] += length
+        job[J_ACCEPTED] += kept
+        before = _context(settings, job)
+        _advance(world, job, emitted)
+        place[KV_USED] += _context(settings, job) - before
+        emitted_all += emitted
+        accepted_all += kept
+    count[EMITTED] += emitted_all
+    if count[MEASURING] == 1:
+        count[W_EMITTED] += emitted_all
+        count[W_ACCEPTED] += accepted_all
+        count[W_VERIFIED] += place[TOKENS] - place[DECODING]
+        count[W_REQUESTS] += place[DECODING]
+        count[W_TOKENS] += place[TOKENS]
+        count[W_PREFILL] += place[PREFILL]
+        count[W_DECODE_STEPS] += 1 if place[DECODING] > 0 else 0
+    return emitted_all
+
+
+@_jit
+def _leave(world, settings, state, rank, block, now):
+    """Prefilled prompts become ready; finished jobs leave and give their KV back."""
+    place = state.rank[rank]
+    kept = 0
+    running = place[RUNNING]
+    for i in range(running):
+        j = state.running[rank, i]
+        job = state.jobs[j]
+        if job[J_CHUNK] > 0:
+            job[J_PREFILL] -= job[J_CHUNK]
+            job[J_CHUNK] = 0
+            if job[J_PREFILL] == 0 and np.isnan(state.job_times[j, READY]):
+                state.job_times[j, READY] = now
+        if job[J_LEFT] == 0 and job[J_PREFILL] == 0:
+            place[KV_USED] -= _context(settings, job) + 1 + block
+            _finish(world, settings, state, j, rank, now)
+        else:
+            state.running[rank, kept] = j
+            kept += 1
+    place[RUNNING] = kept
+
+
+@_jit
+def _log_step(state, group, rank, emitted):
+    """Keep every stride-th step; when the log is full keep every second entry and double the stride."""
+    log, count, place = state.log, state.count, state.rank[rank]
+    if log.shape[0] < 2:
+        return
+    if count[RECORDED] == log.shape[0]:
+        for i in range(log.shape[0] // 2):
+            log[i] = log[2 * i]
+        count[RECORDED] = log.shape[0] // 2
+        count[STRIDE] *= 2
+    if count[SEEN_STEPS] % count[STRIDE] == 0:
+        row = log[count[RECORDED]]
+        row[0] = state.clock[group, BEGUN]
+        row[1] = state.clock[group, END] - state.clock[group, BEGUN]
+        row[2] = rank
+        row[3] = place[DECODING]
+        row[4] = place[TOKENS]
+        row[5] = place[PREFILL]
+        row[6] = place[CONTEXT]
+        row[7] = emitted
+        row[8] = place[TOKENS] - place[DECODING]
+        count[RECORDED] += 1
+    count[SEEN_STEPS] += 1
+
+
+@_jit
+def _commit(world, settings, state, group, block, now):
+    """The group's step ends: every rank commits; then the measured window may open."""
+    low, high = group * settings.group_size, (group + 1) * settings.group_size
+    count, real = state.count, state.real
+    seconds = now - state.clock[group, BEGUN]  # nan: an idle group was woken up, no step ends
+    if seconds >= 0.0 and count[MEASURING] == 1:
+        count[W_STEPS] += 1
+        real[W_SECONDS] += seconds
+        real[W_END] = now
+        for rank in range(low, high):
+            real[W_REQUEST_SECONDS] += seconds * state.rank[rank, DECODING]
+    for rank in range(low, high):
+        if seconds >= 0.0:
+            emitted = _commit_decode(world, settings, state, rank)
+            _log_step(state, group, rank, emitted)
+            _leave(world, settings, state, rank, block, now)
+    state.clock[group, BEGUN] = np.nan
+    if settings.closed and count[MEASURING] == 0 and count[INITIAL_LEFT] == 0:
+        count[MEASURING] = 1
+        count[MEASURE_FROM] = count[ADMITTED]
+        real[W_START] = now
+
+
+@_jit
+def _route(world, settings, state, i):
+    """Rank that request i goes to."""
+    ranks = state.rank.shape[0]
+    if settings.router == ROUND_ROBIN or ranks == 1:
+        return i % ranks
+    if settings.router == TWO_CHOICES:
+        a, b = world.choices[i, 0], world.choices[i, 1]
+        fewer = (
+            state.rank[b, WAITING] + state.rank[b, RUNNING] < state.rank[a, WAITING] + state.rank[a, RUNNING]
+        )
+        return np.int64(b if fewer else a)
+    best = 0
+    for rank in range(1, ranks):
+        place, least = state.rank[rank], state.rank[best]
+        if place[WAITING] + place[RUNNING] < least[WAITING] + least[RUNNING]:
+            best = rank
+    return best
+
+
+@_jit
+def _arrive(world, settings, state):
+    """The next request of an open loop arrives; the measured window opens and closes with arrivals."""
+    i = state.count[INJECTED]
+    now = world.arrival[i]
+    if i == settings.warmup:
+        state.count[MEASURING] = 1
+        state.real[W_START] = now
+    if i == world.arrival.shape[0] - 1:  # what drains after the last arrival is not measured
+        state.count[MEASURING] = 0
+        state.real[W_END] = now
+    _inject(world, settings, state, i, _route(world, settings, state, i), now)
+
+
+@_jit
+def _fill_house(world, settings, state):
+    """Closed loop, time 0: every user's first request, part of it already behind it."""
+    users = world.offset.shape[0]
+    state.count[INITIAL_LEFT] = users
+    for j in range(users):
+        _inject(world, settings, state, j, j % state.rank.shape[0], 0.0)
+        _advance(world, state.jobs[j], world.offset[j])
+        state.count[EMITTED] += world.offset[j]
+
+
+@_jit
+def run_engine(world, settings, plan, cost, state, scratch):
+    """Replay until every measured request has finished; returns DONE or REFUSED.
+
+    Order of events at one time: arrivals first, then ends of steps, lower groups first.
+    """
+    clock, count = state.clock, state.count
+    block = world.survival.shape[1] if plan.drafts else 0
+    if settings.closed:
+        _fill_house(world, settings, state)
+    while count[MEASURED_LEFT] > 0 and count[STATUS] == DONE:
+        group = 0
+        for g in range(1, clock.shape[0]):
+            if clock[g, END] < clock[group, END]:
+                group = g
+        now = clock[group, END]
+        if count[INJECTED] < world.arrival.shape[0] and world.arrival[count[INJECTED]] <= now:
+            _arrive(world, settings, state)
+            continue
+        _commit(world, settings, state, group, block, now)
+        for rank in range(group * settings.group_size, (group + 1) * settings.group_size):
+            _admit_waiting(world, settings, state, rank, block, now)
+            _gather(settings, state, rank, block)
+            _plan(world, plan, cost, state, rank, scratch)
+        _execute(settings, plan, cost, state, group, now)
+    return count[STATUS]
+
+
+# -- entries for `schedule` --------------------------------------------------------------------------------------
+#
+# They take confidences, check them and the costs in passing, then plan. A result below 0 is -1 - i, where
+# i < R * γ is the flat index of the first confidence that is no probability, and i - R * γ the first B whose
+# cost is no number >= 0; nothing is planned then.
+
+
+@_jit
+def take_confidence(confidence, out):
+    """`survival` of confidences to be checked: 0, or -1 - i for the first that is NaN or outside [0, 1]."""
+    flat = confidence.reshape(-1)
+    wrong = 0
+    for i in range(flat.size):
+        wrong += not ((flat[i] >= 0.0) & (flat[i] <= 1.0))
+    if wrong > 0:
+        for i in range(flat.size):
+            if not 0.0 <= flat[i] <= 1.0:
+                return -1 - i
+    survival(confidence, out)
+    return 0
+
+
+@_jit
+def take_both(confidence, sps, out):
+    """`take_confidence`, and the costs of R..R(1 + γ) tokens checked as well."""
+    first, last = confidence.shape[0], confidence.shape[0] + confidence.size
+    wrong = 0
+    for n in range(first, last + 1):
+        wrong += not ((sps[n] >= 0.0) & (sps[n] < np.inf))
+    if wrong > 0:
+        for n in range(first, last + 1):
+            if not 0.0 <= sps[n] < np.inf:
+                return -1 - confidence.size - n
+    return take_confidence(confidence, out)
+
+
+@_jit
+def _room(confidence, work):
+    return work.survival[: confidence.size].reshape(confidence.shape)
+
+
+@_jit
+def plan_threshold(confidence, theta, lengths, work):
+    """`threshold` of confidences."""
+    current = _room(confidence, work)
+    fault = take_confidence(confidence, current)
+    if fault == 0:
+        threshold(current, theta, lengths)
+    return fault
+
+
+@_jit
+def plan_early_stop(confidence, sps, lengths, work):
+    """`early_stop` of confidences."""
+    current = _room(confidence, work)
+    fault = take_both(confidence, sps, current)
+    if fault == 0:
+        early_stop(current, sps, lengths, work)
+    return fault
+
+
+@_jit
+def plan_unconstrained(confidence, sps, minimum_gain, lengths, work):
+    """`unconstrained` of confidences."""
+    current = _room(confidence, work)
+    fault = take_both(confidence, sps, current)
+    if fault == 0:
+        unconstrained(current, sps, minimum_gain, lengths, work)
+    return fault
+
+
+@_jit
+def plan_budget(confidence, sps, minimum_gain, work):
+    """`best_budget` of confidences; the budget, or a fault below 0."""
+    current = _room(confidence, work)
+    fault = take_both(confidence, sps, current)
+    return best_budget(current, sps, minimum_gain, work) if fault == 0 else fault
+
+
+@_jit
+def plan_top_k(confidence, budget, lengths, work):
+    """`top_k` of confidences."""
+    current = _room(confidence, work)
+    fault = take_confidence(confidence, current)
+    if fault == 0:
+        top_k(current, budget, lengths, work)
+    return fault
+
+
+@_jit
+def plan_lagged(confidence, past, sps, minimum_gain, current, lengths, work):
+    """`top_k` of confidences with the `best_budget` of `past`, both float64[R, γ]; their survivals to `current`."""
+    fault = take_both(confidence, sps, current)
+    if fault == 0:
+        top_k(current, best_budget(past, sps, minimum_gain, work), lengths, work)
+    return fault
+
+
+# -- who is who between steps: an open-addressing table from request id to row ------------------------------------
+
+
+@_jit
+def index_ids(ids, slots):
+    """Fill `slots` int64[a power of two > R] with rows by id, -1 where empty; a repeated id's row, or -1."""
+    slots[:] = -1
+    for row in range(ids.size):
+        slot = _slot(ids, slots, ids[row])
+        if slots[slot] >= 0:
+            return row
+        slots[slot] = row
+    return -1
+
+
+@_jit
+def _slot(ids, slots, wanted):
+    """Where `wanted` is in the table, or the empty place where it would go."""
+    mask = slots.size - 1
+    slot = ((wanted * 0x1E3779B97F4A7C15) >> 17) & mask  # multiplicative hash: neighbouring ids spread out
+    while slots[slot] >= 0 and ids[slots[slot]] != wanted:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@_jit
+def recall(ids, past_ids, past_slots, past, out):
+    """out[r] = the row of `past` float64[_, γ] that had ids[r], or ones where there was none."""
+    for r in range(ids.size):
+        row = (
+            r
+            if r < past_ids.size and past_ids[r] == ids[r]
+            else past_slots[_slot(past_ids, past_slots, ids[r])]
+        )
+        for k in range(out.shape[1]):
+            out[r, k] = past[row, k] if row >= 0 else 1.0
