@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,13 +26,14 @@ import numpy as np
 
 from .errors import TraceError
 from .files import atomic_write, resolve
+from .synth import draw
+from .synth_settings import settings_for
 from .trace_columns import domains, logits, metadata_of, numbers, whole_numbers
+from .trace_validate import SCHEMA, validate
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA = "specsched/trace/1"
-MODES = ("dense", "sequential")
 COLUMNS = ("request", "position", "confidence_logit", "accepted", "domain", "prompt_tokens")
 
 
@@ -284,84 +285,77 @@ def from_arrow(table: pa.Table, where: str = "trace") -> Trace:
     return trace
 
 
-# -- validation --------------------------------------------------------------------------------------------
+# -- synthetic traces -------------------------------------------------------------------------------------
 
 
-def validate(trace: Trace) -> None:
-    """Raise TraceError at the first row that breaks the format, naming row, request and position."""
-    where, n, gamma = trace.where, len(trace), trace.block_size
-    if n == 0:
-        raise TraceError(f"{where} has no rows; record or synthesise at least one request")
-    if gamma < 1:
-        raise TraceError(f"{where}: confidence_logit has 0 entries a row; a block has at least one draft")
-    _validate_metadata(trace.metadata, gamma, where)
-    for name in ("request", "position", "accepted", "domain", "prompt_tokens", "arrival_seconds"):
-        values = getattr(trace, name)
-        if values is not None and values.shape != (n,):
-            raise TraceError(f"{where}: {name} has shape {values.shape}; confidence_logit has {n} rows")
+def synthesise(
+    acceptance: str | Sequence[float] = "chat",
+    *,
+    requests: int = 320,
+    output_tokens: float | Sequence[int] = 200.0,
+    prompt_tokens: float | Sequence[int] = 100.0,
+    auc: float | Sequence[float] | None = None,
+    ece: float | Sequence[float] | None = None,
+    temperature: float | Sequence[float] | None = None,
+    shift: float | Sequence[float] | None = None,
+    reliability: Sequence[tuple[float, float]] | None = None,
+    seed: int = 0,
+    domain: str | None = None,
+    name: str = "synthetic",
+    **model: Any,
+) -> Trace:
+    """A dense trace from per-position acceptance, when that is all one has; the model is told in `synth`.
 
-    def refuse(bad: np.ndarray, what: str) -> None:
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise TraceError(
-                f"{where}, row {row} (request {trace.request[row]}, position {trace.position[row]}): "
-                + what.format(
-                    **{k: getattr(trace, k)[row] for k in ("accepted", "prompt_tokens", "position")}
-                )
-            )
+    acceptance: conditional, P(accepted >= k | accepted >= k - 1) for k = 1..γ, as counted by an engine that
+        verifies whole blocks (`along="dense"`: over all rows); or "math", "code", "chat": figure 2
+    output_tokens, prompt_tokens: a mean (log-normal lengths, `length_spread` their sigma) or one per request.
+    auc: of the confidence at each position among rows that reach it; default: as figure 6 of the paper.
+    One of these says how miscalibrated raw confidences are (default: as in figure 6):
+        ece: ECE of the raw survival, 0 = none, overconfident; temperature, shift: raw logit =
+        temperature * true logit + shift; reliability: (confidence, acceptance) points.
+    model: further settings of `synth_settings.Settings` (spread, skew, request_share, local_share, local_memory, ...).
 
-    nan = np.isnan(trace.confidence_logit)
-    if nan.any():
-        k = int(np.argmax(nan[np.argmax(nan.any(axis=1))])) + 1
-        refuse(nan.any(axis=1), f"confidence_logit {k} is NaN; drop the request, or record it again")
-    refuse(trace.request < 0, "the request id is negative; ids count from 0")
-    outside = (trace.accepted < 0) | (trace.accepted > gamma)
-    refuse(outside, f"accepted is {{accepted}}; it must lie in 0..{gamma}")
-    refuse(trace.prompt_tokens < 0, "prompt_tokens is {prompt_tokens}; it must be at least 0")
-    ids = trace.request_ids
-    if len(np.unique(ids)) != len(ids):
-        order = np.argsort(ids, kind="stable")
-        again = np.sort(order[1:][ids[order][1:] == ids[order][:-1]])
-        bad = np.zeros(n, bool)
-        bad[trace.starts[again[0]]] = True
-        refuse(bad, "the request was seen in earlier rows; keep the rows of a request together")
-    index = np.arange(n) - np.repeat(trace.starts, trace.lengths)
-    if trace.mode == "dense":
-        at = int(index[np.argmax(trace.position != index)])
-        refuse(
-            trace.position != index,
-            f"a dense trace has a row for every output position, {at} was due here; sort the rows by request "
-            'and position, or declare mode "sequential" if steps were skipped',
-        )
-    else:
-        refuse(trace.position < 0, "position is {position}; it counts output tokens from 0")
-        back = np.r_[False, np.diff(trace.position) <= 0] & (index > 0)
-        refuse(back, "position does not rise within the request; sort the rows by request and position")
-    later = index > 0
-    for name in ("prompt_tokens", "domain", "arrival_seconds"):
-        values = getattr(trace, name)
-        if values is not None:
-            changed = np.r_[False, values[1:] != values[:-1]] & later
-            refuse(
-                changed, f"{name} differs from the row before; it must be the same in all rows of a request"
-            )
-    if trace.arrival_seconds is not None:
-        bad = ~(np.isfinite(trace.arrival_seconds) & (trace.arrival_seconds >= 0))
-        refuse(bad, "arrival_seconds must be a finite number of at least 0")
-
-
-def _validate_metadata(metadata: Mapping[str, Any], gamma: int, where: str) -> None:
-    schema = metadata.get("schema")
-    if schema != SCHEMA:
-        raise TraceError(f"{where}: metadata schema is {schema!r}; expected {SCHEMA!r}")
-    if metadata.get("mode") not in MODES:
-        raise TraceError(
-            f'{where}: metadata mode is {metadata.get("mode")!r}; say "dense" (a row for every output '
-            'position) or "sequential" (a row for every step an engine took)'
-        )
-    block = metadata.get("block_size", gamma)
-    if isinstance(block, bool) or not isinstance(block, int) or block != gamma:
-        raise TraceError(f"{where}: metadata block_size is {block!r}, but rows hold {gamma} confidences")
-    for key in ("confidence_sees_token", "synthetic"):
-        if not isinstance(metadata.get(key, False), bool):
-            raise TraceError(f"{where}: metadata {key} is {metadata[key]!r}; it must be true or false")
+    Rows are a function of the settings and `seed`; logits are rounded to 1/64, about what a bfloat16 head
+    resolves. Raises TraceError naming the setting that cannot be drawn.
+    """
+    settings = settings_for(
+        acceptance,
+        requests=requests,
+        output_tokens=output_tokens,
+        prompt_tokens=prompt_tokens,
+        auc=auc,
+        ece=ece,
+        temperature=temperature,
+        shift=shift,
+        reliability=reliability,
+        seed=seed,
+        **model,
+    )
+    drawn = draw(settings)
+    figure = isinstance(acceptance, str)
+    asked = {key: value for key, value in vars(settings).items() if np.ndim(value) == 0 or len(value) < 64}
+    basis = "acceptance and reliability published in figures 2 and 6 of arXiv 2607.05147"
+    lengths = drawn.lengths
+    return Trace.from_arrays(
+        request=np.repeat(np.arange(len(lengths)), lengths),
+        position=np.arange(len(drawn.accepted)) - np.repeat(np.cumsum(lengths) - lengths, lengths),
+        confidence_logit=np.rint(drawn.logit * 64.0) / 64.0,
+        accepted=drawn.accepted,
+        domain=domain or (acceptance if isinstance(acceptance, str) else "synthetic"),
+        prompt_tokens=np.repeat(drawn.prompts, lengths),
+        metadata={
+            "drafter": "synthetic, acceptance of DSpark for Qwen3-4B" if figure else "synthetic",
+            "target": "synthetic, Qwen3-4B" if figure else "synthetic",
+            "temperature": 1.0,
+            "seed": seed,
+            "licence": "numbers drawn by specsched (Apache-2.0)",
+            "synthetic": True,
+            "provenance": {
+                "method": "synthetic",
+                "basis": basis if figure else "per-position acceptance given by the user",
+                "settings": asked,
+                "emitted_per_step": float(1.0 + drawn.accepted[drawn.visited].mean()),
+            },
+        },
+        where=name,
+    )
