@@ -1,0 +1,297 @@
+"""Train a drafter on a target's own text: random anchors, many per text, the three losses, resumable.
+
+    sampled text -> cached target view (data.py) -> backbone and heads (here) -> confidence head on held-out text
+                                                                                  (fit.py) -> folder (drafter.py)
+
+A step is a function of (settings, seed, step number) and the weights before it, so a run that was stopped and
+resumed ends with the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import SpecschedError
+from ..files import atomic_write
+from .data import TrainingText, build_cache
+from .drafter import make_drafter, save_drafter
+from .drafter_base import Drafter
+from .drafter_config import DrafterConfig
+from .losses import HeadLoss, LossWeights, confidence_loss, head_loss, position_weights
+from .target import Target
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How to train. Every field is part of the checkpoint; only `steps` may change when a run is resumed."""
+
+    steps: int = 2000
+    texts: int = 8
+    """Texts a step"""
+    anchors: int = 24
+    """Anchors (blocks) in each text"""
+    learning_rate: float = 1e-3
+    warmup: int = 100
+    clip: float = 1.0
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.0
+    seed: int = 0
+    loss: LossWeights = field(default_factory=LossWeights)
+    whole_law: bool = False
+    """Total variation against the whole target law instead of its top tokens and a remainder"""
+    reduced_precision: bool = True
+    """Let float32 matrix products run in bfloat16 (CPU with AMX) or TF32 (CUDA) inside; sums stay float32"""
+
+
+@contextlib.contextmanager
+def matmul_precision(reduced: bool) -> Iterator[None]:
+    """Allow reduced-precision float32 products inside the block where this PyTorch offers the switch."""
+    switches = []
+    for module, value in ((torch.backends.mkldnn, "bf16"), (torch.backends.cuda, "tf32")):
+        place = getattr(module, "matmul", None)
+        if reduced and place is not None and hasattr(place, "fp32_precision"):
+            switches.append((place, place.fp32_precision))
+            place.fp32_precision = value
+    try:
+        yield
+    finally:
+        for place, before in switches:
+            place.fp32_precision = before
+
+
+def learning_rate(settings: TrainSettings, step: int) -> float:
+    """Linear warm-up, then a cosine to 2 % of the peak at the last step (`step` from 0)."""
+    if step < settings.warmup:
+        return settings.learning_rate * (step + 1) / settings.warmup
+    progress = (step - settings.warmup) / max(settings.steps - settings.warmup, 1)
+    return settings.learning_rate * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(progress, 1))))
+
+
+class Trainer:
+    """Weights, optimiser and step counter of one run; `step()` does one update."""
+
+    def __init__(
+        self, drafter: Drafter, target: Target, text: TrainingText, settings: TrainSettings
+    ) -> None:
+        self.drafter, self.target, self.text, self.settings = drafter, target, text, settings
+        self.pool = text.of(held_out=False)
+        if not self.pool:
+            raise SpecschedError("every text is held out; lower held_out or sample more prompts")
+        self.done = 0
+        self.parameters = drafter.own_parameters()
+        for p in self.parameters:
+            p.requires_grad_(True)
+        self.optimiser = torch.optim.AdamW(
+            self.parameters,
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+
+    def losses(self, step: int) -> tuple[Tensor, HeadLoss, Tensor]:
+        """The loss of one step (with gradient), the per-position results and the supervised mask bool[n, γ]."""
+        s, g = self.settings, self.drafter.block_size
+        texts, anchors = self.text.pick(self.pool, s.seed, step, s.texts, s.anchors)
+        batch, inside = self.text.batch(texts, anchors)
+        law = self.text.law(texts, anchors, self.target if s.whole_law else None)
+        device = self.target.device
+        batch = type(batch)(*(x.to(device) for x in batch))
+        law = type(law)(*(None if x is None else x.to(device) for x in law))
+        inside = inside.to(device)
+        weight = (inside * position_weights(g, s.loss.decay, device)).flatten()
+        out = self.drafter.teacher(batch)
+        latent, w2 = None, None
+        if out.latent is not None:
+            latent, w2 = out.latent.flatten(0, 1), self.drafter.markov_head.markov_w2.weight
+        result = head_loss(
+            out.hidden.flatten(0, 1), latent, self.drafter.head_weight, w2, law, weight, s.loss
+        )
+        loss = result.loss
+        head = getattr(self.drafter, "confidence_head", None)
+        if head is not None and s.loss.confidence > 0:
+            stats = None
+            if head.with_stats:
+                # Top tokens alone give no entropy; the fit on held-out text (fit.py) trains these two inputs.
+                stats = torch.zeros(*out.hidden.shape[:2], 2, device=device)
+            logit = head(out.hidden, out.embedded, stats)
+            loss = loss + s.loss.confidence * confidence_loss(logit.flatten(), result.accept, weight)
+        return loss, result, inside
+
+    def step(self) -> tuple[float, Tensor, Tensor]:
+        """One update: (loss, summed 1 - TV per position float32[γ], supervised count per position)."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(self.settings, self.done)
+        self.optimiser.zero_grad(set_to_none=True)
+        with matmul_precision(self.settings.reduced_precision):
+            loss, result, inside = self.losses(self.done)
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.clip)
+        self.optimiser.step()
+        self.done += 1
+        accept = (result.accept.view(inside.shape) * inside).sum(0)
+        return float(loss.detach()), accept.cpu(), inside.sum(0).cpu()
+
+    # --- checkpoints -----------------------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        """Write everything a later process needs to go on, atomically."""
+        state = {
+            "weights": self.drafter.own_state(),
+            "optimiser": self.optimiser.state_dict(),
+            "done": self.done,
+            "settings": asdict(self.settings) | {"loss": tuple(self.settings.loss)},
+            "config": self.drafter.config.to_dict(),
+            "draft_ids": self.drafter.draft_ids,
+            "scale": self.text.scale,
+        }
+        with atomic_write(path, "wb") as stream:
+            torch.save(state, stream)
+
+    def load(self, path: Path) -> None:
+        """Go on from a checkpoint; raises when it belongs to another config or other settings."""
+        state = read_training_checkpoint(path)
+        now = asdict(self.settings) | {"loss": tuple(self.settings.loss)}
+        changed = [k for k in now if now[k] != state["settings"].get(k) and k != "steps"]
+        if changed or state["config"] != self.drafter.config.to_dict():
+            what = ", ".join(changed) or "the drafter's config"
+            raise SpecschedError(f"{path}: a run with other settings ({what}); give another output folder")
+        self.drafter.load_state_dict(state["weights"], strict=False)
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.text.scale = state["scale"]
+        self.done = state["done"]
+
+
+def read_training_checkpoint(path: Path) -> dict[str, Any]:
+    """The dictionary `Trainer.save` wrote (tensors and plain values only)."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as e:  # a damaged pickle fails in many ways
+        raise SpecschedError(f"{path}: {e}; not a training checkpoint, or a damaged one: delete it") from None
+
+
+def draft_vocabulary(text: TrainingText, vocab_size: int, size: int | None) -> tuple[Tensor | None, float]:
+    """The `size` tokens with the most target probability on the training text, sorted, and their share of it."""
+    if size is None or size >= vocab_size:
+        return None, 1.0
+    mass = text.token_mass(vocab_size)
+    ids = torch.from_numpy((-mass).argsort(kind="stable")[:size].copy()).sort().values
+    return ids, float(mass[ids].sum() / max(mass.sum(), 1e-9))
+
+
+def folded(drafter: Drafter, scale: Tensor) -> Drafter:
+    """A copy whose `fc` takes raw features: the conditioning `scale` of training is divided into its weight."""
+    import copy
+
+    whole = copy.copy(drafter)
+    whole._modules = dict(drafter._modules)
+    whole.fc = copy.deepcopy(drafter.fc).requires_grad_(False)
+    whole.fc.weight /= scale.to(whole.fc.weight)
+    return whole
+
+
+def train(
+    target: Target,
+    shards: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    config: DrafterConfig,
+    settings: TrainSettings | None = None,
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    draft_vocab_size: int | None = None,
+    held_out: float = 0.18,
+    checkpoint_every: int = 200,
+    keep_checkpoint: bool = False,
+    progress: bool = True,
+    on_step: Callable[[Trainer, float], None] | None = None,
+) -> dict[str, Any]:
+    """Train a drafter of shape `config` on sampled-text shards and write it to the folder `out`.
+
+    Resumes from `out`/checkpoint.pt when there is one (also after more shards were added). `cache` holds the
+    target's view of the text (default: `out`/text). Returns the measurements of the held-out side (see fit.py).
+    Raises SpecschedError when text, target and config do not belong together.
+    """
+    from .fit import evaluate, fit_confidence
+
+    settings = settings or TrainSettings()
+    out = Path(out)
+    if not shards:
+        raise SpecschedError("no text shards given; make some with python -m specsched.torch_side.sample")
+    with matmul_precision(settings.reduced_precision):
+        folders = build_cache(
+            target, [Path(s) for s in shards], Path(cache or out / "text"), config.target_layer_ids
+        )
+    checkpoint = out / "checkpoint.pt"
+    text = TrainingText(folders, config.block_size, held_out=held_out)
+    if checkpoint.is_file():
+        ids = read_training_checkpoint(checkpoint)["draft_ids"]
+    else:
+        ids, share = draft_vocabulary(text, config.vocab_size, draft_vocab_size)
+        if ids is not None:
+            print(f"draft vocabulary: {len(ids)} tokens, {share:.2%} of the target's mass", file=sys.stderr)
+    if ids is not None:
+        config = config.replace(draft_vocab_size=len(ids))
+        text.restrict(ids, config.vocab_size)
+    drafter = make_drafter(config, target, ids, settings.seed)
+    trainer = Trainer(drafter, target, text, settings)
+    if checkpoint.is_file():
+        trainer.load(checkpoint)
+    _run(trainer, checkpoint, checkpoint_every, progress, on_step)
+    with matmul_precision(settings.reduced_precision):
+        pool = text.of(held_out=True)
+        if pool and getattr(drafter, "confidence_head", None) is not None:
+            fit_confidence(drafter, target, text, pool, settings.seed)
+        report = evaluate(drafter, target, text, pool) if pool else {}
+    anchors = sum(t.anchors for t in text.of(held_out=False))
+    notes = {"training_anchors": anchors, "steps": trainer.done, "seed": settings.seed, "held_out": report}
+    save_drafter(folded(drafter, text.scale), out, notes=notes)
+    if not keep_checkpoint:
+        checkpoint.unlink(missing_ok=True)
+    return report
+
+
+def _run(
+    trainer: Trainer,
+    checkpoint: Path,
+    every: int,
+    progress: bool,
+    on_step: Callable[[Trainer, float], None] | None,
+) -> None:
+    """Step until done; checkpoint now and then; 1 - TV per position on stderr."""
+    from tqdm import tqdm
+
+    bar = tqdm(
+        total=trainer.settings.steps, initial=trainer.done, disable=not progress, file=sys.stderr, mininterval=5
+    )
+    seen = [0.0, torch.zeros(trainer.drafter.block_size), torch.zeros(trainer.drafter.block_size), 0]
+    saved = time.monotonic()
+    with bar:
+        while trainer.done < trainer.settings.steps:
+            loss, accept, count = trainer.step()
+            if not math.isfinite(loss):
+                raise SpecschedError(
+                    f"loss is {loss} at step {trainer.done}; lower the learning rate and start from {checkpoint}"
+                )
+            seen = [seen[0] + loss, seen[1] + accept, seen[2] + count, seen[3] + 1]
+            bar.update(1)
+            if on_step is not None:
+                on_step(trainer, loss)
+            if trainer.done % 50 == 0:
+                rates = " ".join(f"{x:.3f}" for x in (seen[1] / seen[2].clamp(min=1)).tolist())
+                bar.set_postfix_str(f"loss {seen[0] / seen[3]:.3f}, 1-TV {rates}")
+                seen = [0.0, torch.zeros_like(accept), torch.zeros_like(accept), 0]
+            if trainer.done % every == 0 and time.monotonic() - saved > 30:
+                trainer.save(checkpoint)
+                saved = time.monotonic()
+        trainer.save(checkpoint)
