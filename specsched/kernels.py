@@ -51,7 +51,7 @@ class Work(NamedTuple):
     survival: np.ndarray  # float64[capacity * γ]: for callers that hand in confidences
     value: np.ndarray  # float64[capacity * γ]: survivals of the buckets being looked at, falling
     total: np.ndarray  # float64[_BUCKETS + 1]: sum of the survivals of a bucket
-    count: np.ndarray  # int64[_BUCKETS + 1]: how many there are; the last entry counts survival 0
+    held: np.ndarray  # int64[_BUCKETS + 1]: how many it holds; the last entry counts survival 0
     place: np.ndarray  # int64[_BUCKETS]: where in `value` a bucket's next survival goes
 
 
@@ -62,7 +62,7 @@ def make_work(capacity_requests: int, block_size: int) -> Work:
         survival=np.empty(size),
         value=np.empty(size),
         total=np.empty(_BUCKETS + 1),
-        count=np.empty(_BUCKETS + 1, np.int64),
+        held=np.empty(_BUCKETS + 1, np.int64),
         place=np.empty(_BUCKETS, np.int64),
     )
 
@@ -87,14 +87,14 @@ def _tally(survival, work):
     """Count and sum every bucket; returns the number of candidates (survival 0 is none)."""
     values = survival.reshape(-1)
     bits = values.view(np.int64)
-    count, total = work.count, work.total
-    count[:] = 0
+    held, total = work.held, work.total
+    held[:] = 0
     total[:] = 0.0
     for i in range(values.size):
         b = _bucket(bits[i])
-        count[b] += 1
+        held[b] += 1
         total[b] += values[i]
-    return values.size - count[_BUCKETS]
+    return values.size - held[_BUCKETS]
 
 
 @_jit
@@ -141,7 +141,7 @@ def _collect(survival, first, last, work):
     n = 0
     for b in range(first, last + 1):
         place[b] = n
-        n += work.count[b]
+        n += work.held[b]
     low, high = _EDGE_BITS[last + 1], _EDGE_BITS[first]
     for i in range(values.size):
         if low < bits[i] <= high:
@@ -171,17 +171,17 @@ def _stop(survival, sps, candidates, work):
         return _stop_exactly(survival, sps, work)
     margin = _rounding(candidates)
     for b in range(_BUCKETS):
-        if work.count[b] == 0:
+        if work.held[b] == 0:
             continue
         # Every admission of the bucket gains at least `least * sps` and loses at most `after * drop`.
         least, after = _EDGE[b + 1], expected + work.total[b]
         rises = True
-        for n in range(tokens, tokens + work.count[b]):
+        for n in range(tokens, tokens + work.held[b]):
             drop = max(sps[n] - sps[n + 1], 0.0)
             rises &= least * sps[n + 1] - after * drop > margin * after * sps[n]
         if rises:
             expected = after
-            tokens += work.count[b]
+            tokens += work.held[b]
             continue
         best = expected * sps[tokens]
         for i in range(_collect(survival, b, b, work)):
@@ -221,8 +221,8 @@ def _budget(survival, sps, minimum_gain, candidates, work):
     tokens = requests
     floor = expected * sps[tokens]  # Θ that the best k reaches at least: the greatest at a bucket's end
     for b in range(_BUCKETS):
-        if work.count[b] > 0:
-            tokens += work.count[b]
+        if work.held[b] > 0:
+            tokens += work.held[b]
             expected += work.total[b]
             floor = max(floor, expected * sps[tokens])
     if minimum_gain > 0.0 or not _TINY < floor < _HUGE:
@@ -234,16 +234,16 @@ def _budget(survival, sps, minimum_gain, candidates, work):
     if expected * sps[tokens] >= floor:
         first = 0
     for b in range(_BUCKETS):
-        if work.count[b] == 0:
+        if work.held[b] == 0:
             continue
         most = 0.0
-        for n in range(1, work.count[b] + 1):
+        for n in range(1, work.held[b] + 1):
             most = max(most, (expected + n * _EDGE[b]) * sps[tokens + n])
         if most >= floor:
             if first == _BUCKETS:
                 first, start, before = b, tokens, expected
             last = b
-        tokens += work.count[b]
+        tokens += work.held[b]
         expected += work.total[b]
     expected = before
     best = expected * sps[start]
@@ -299,8 +299,8 @@ def _admit_from(survival, cut, lengths):
 def _admit(survival, budget, lengths, work):
     """The first `budget` candidates of the admission order. Needs `_tally`."""
     b, above = 0, 0
-    while b < _BUCKETS and above + work.count[b] <= budget:
-        above += work.count[b]
+    while b < _BUCKETS and above + work.held[b] <= budget:
+        above += work.held[b]
         b += 1
     cut = _EDGE_BITS[b] + 1  # all of the buckets ahead of b, and some of b:
     if above < budget and b < _BUCKETS:
@@ -371,6 +371,143 @@ def table_length(table, requests):
     return -1
 
 
+# -- entries for `schedule` ----------------------------------------------------------------------------------
+#
+# They take confidences, check them and the costs in passing, then plan. A result below 0 is -1 - i, where
+# i < R * γ is the flat index of the first confidence that is no probability, and i - R * γ the first B whose
+# cost is no number >= 0; nothing is planned then.
+
+
+@_jit
+def take_confidence(confidence, out):
+    """`survival` of confidences to be checked: 0, or -1 - i for the first that is NaN or outside [0, 1]."""
+    flat = confidence.reshape(-1)
+    wrong = 0
+    for i in range(flat.size):
+        wrong += not ((flat[i] >= 0.0) & (flat[i] <= 1.0))
+    if wrong > 0:
+        for i in range(flat.size):
+            if not 0.0 <= flat[i] <= 1.0:
+                return -1 - i
+    survival(confidence, out)
+    return 0
+
+
+@_jit
+def take_both(confidence, sps, out):
+    """`take_confidence`, and the costs of R..R(1 + γ) tokens checked as well."""
+    first, last = confidence.shape[0], confidence.shape[0] + confidence.size
+    wrong = 0
+    for n in range(first, last + 1):
+        wrong += not ((sps[n] >= 0.0) & (sps[n] < np.inf))
+    if wrong > 0:
+        for n in range(first, last + 1):
+            if not 0.0 <= sps[n] < np.inf:
+                return -1 - confidence.size - n
+    return take_confidence(confidence, out)
+
+
+@_jit
+def _room(confidence, work):
+    return work.survival[: confidence.size].reshape(confidence.shape)
+
+
+@_jit
+def plan_threshold(confidence, theta, lengths, work):
+    """`threshold` of confidences."""
+    current = _room(confidence, work)
+    fault = take_confidence(confidence, current)
+    if fault == 0:
+        threshold(current, theta, lengths)
+    return fault
+
+
+@_jit
+def plan_early_stop(confidence, sps, lengths, work):
+    """`early_stop` of confidences."""
+    current = _room(confidence, work)
+    fault = take_both(confidence, sps, current)
+    if fault == 0:
+        early_stop(current, sps, lengths, work)
+    return fault
+
+
+@_jit
+def plan_unconstrained(confidence, sps, minimum_gain, lengths, work):
+    """`unconstrained` of confidences."""
+    current = _room(confidence, work)
+    fault = take_both(confidence, sps, current)
+    if fault == 0:
+        unconstrained(current, sps, minimum_gain, lengths, work)
+    return fault
+
+
+@_jit
+def plan_budget(confidence, sps, minimum_gain, work):
+    """`best_budget` of confidences; the budget, or a fault below 0."""
+    current = _room(confidence, work)
+    fault = take_both(confidence, sps, current)
+    return best_budget(current, sps, minimum_gain, work) if fault == 0 else fault
+
+
+@_jit
+def plan_top_k(confidence, budget, lengths, work):
+    """`top_k` of confidences."""
+    current = _room(confidence, work)
+    fault = take_confidence(confidence, current)
+    if fault == 0:
+        top_k(current, budget, lengths, work)
+    return fault
+
+
+@_jit
+def plan_lagged(confidence, past, sps, minimum_gain, current, lengths, work):
+    """`top_k` of confidences with the `best_budget` of the survivals `past`; their own go to `current`."""
+    fault = take_both(confidence, sps, current)
+    if fault == 0:
+        top_k(current, best_budget(past, sps, minimum_gain, work), lengths, work)
+    return fault
+
+
+# -- who is who between steps: a hash table from request id to row, open addressing --------------------------
+
+
+@_jit
+def index_ids(ids, slots):
+    """Fill `slots` int64[a power of two > R] with rows by id, -1 where empty; a repeated id's row, or -1."""
+    slots[:] = -1
+    for row in range(ids.size):
+        slot = _slot(ids, slots, ids[row])
+        if slots[slot] >= 0:
+            return row
+        slots[slot] = row
+    return -1
+
+
+@_jit
+def _slot(ids, slots, wanted):
+    """Where `wanted` is in the table, or the empty place where it would go."""
+    mask = slots.size - 1
+    # Multiplicative hash of two 31-bit factors: evenly spaced ids spread out, no overflow.
+    slot = (((wanted % 0x7FFFFFFF) * 0x43F9B6A9) >> 20) & mask
+    while slots[slot] >= 0 and ids[slots[slot]] != wanted:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@_jit
+def recall(ids, past_ids, past_slots, past, out):
+    """out[r] = the row of `past` float64[_, γ] that had ids[r], or ones where there was none."""
+    for r in range(ids.size):
+        row = (
+            r
+            if r < past_ids.size and past_ids[r] == ids[r]
+            else past_slots[_slot(past_ids, past_slots, ids[r])]
+        )
+        for k in range(out.shape[1]):
+            out[r, k] = past[row, k] if row >= 0 else 1.0
+
+
 # -- the engine loop --------------------------------------------------------------------------------------
 #
 # A discrete-event replay of serving engines (DESIGN section 8). Words used below:
@@ -387,7 +524,7 @@ DONE, REFUSED = range(2)  # how a run ended; REFUSED: a step above the capture l
 # Columns of World.requests int32[n, 3] and World.traced int64[m, 3].
 FIRST, DECODE_TOKENS, PROMPT_TOKENS = range(3)
 START, LENGTH, NEXT = range(3)
-# Columns of State.jobs int32[jobs, 16]: filled by `_inject`, moved by `_admit_waiting`, `_plan` and `_commit_*`.
+# Columns of State.jobs int32[jobs, 16]: `_inject` fills, `_admit_waiting`, `_plan` and `_commit_*` move.
 (J_INDEX, J_TRACED, J_LOCAL, J_LEFT, J_PROMPT, J_EMITTED, J_PREFILL, J_CHUNK) = range(8)
 (J_STEPS, J_VERIFIED, J_ACCEPTED, J_PREEMPTED, J_LINK, J_SINCE) = range(8, 14)
 ARRIVAL, READY, FINISH = range(3)  # columns of State.job_times float64[jobs, 2], State.times float64[n, 3]
@@ -964,139 +1101,3 @@ def run_engine(world, settings, plan, cost, state, scratch):
             _plan(world, plan, cost, state, rank, scratch)
         _execute(settings, plan, cost, state, group, now)
     return count[STATUS]
-
-
-# -- entries for `schedule` --------------------------------------------------------------------------------------
-#
-# They take confidences, check them and the costs in passing, then plan. A result below 0 is -1 - i, where
-# i < R * γ is the flat index of the first confidence that is no probability, and i - R * γ the first B whose
-# cost is no number >= 0; nothing is planned then.
-
-
-@_jit
-def take_confidence(confidence, out):
-    """`survival` of confidences to be checked: 0, or -1 - i for the first that is NaN or outside [0, 1]."""
-    flat = confidence.reshape(-1)
-    wrong = 0
-    for i in range(flat.size):
-        wrong += not ((flat[i] >= 0.0) & (flat[i] <= 1.0))
-    if wrong > 0:
-        for i in range(flat.size):
-            if not 0.0 <= flat[i] <= 1.0:
-                return -1 - i
-    survival(confidence, out)
-    return 0
-
-
-@_jit
-def take_both(confidence, sps, out):
-    """`take_confidence`, and the costs of R..R(1 + γ) tokens checked as well."""
-    first, last = confidence.shape[0], confidence.shape[0] + confidence.size
-    wrong = 0
-    for n in range(first, last + 1):
-        wrong += not ((sps[n] >= 0.0) & (sps[n] < np.inf))
-    if wrong > 0:
-        for n in range(first, last + 1):
-            if not 0.0 <= sps[n] < np.inf:
-                return -1 - confidence.size - n
-    return take_confidence(confidence, out)
-
-
-@_jit
-def _room(confidence, work):
-    return work.survival[: confidence.size].reshape(confidence.shape)
-
-
-@_jit
-def plan_threshold(confidence, theta, lengths, work):
-    """`threshold` of confidences."""
-    current = _room(confidence, work)
-    fault = take_confidence(confidence, current)
-    if fault == 0:
-        threshold(current, theta, lengths)
-    return fault
-
-
-@_jit
-def plan_early_stop(confidence, sps, lengths, work):
-    """`early_stop` of confidences."""
-    current = _room(confidence, work)
-    fault = take_both(confidence, sps, current)
-    if fault == 0:
-        early_stop(current, sps, lengths, work)
-    return fault
-
-
-@_jit
-def plan_unconstrained(confidence, sps, minimum_gain, lengths, work):
-    """`unconstrained` of confidences."""
-    current = _room(confidence, work)
-    fault = take_both(confidence, sps, current)
-    if fault == 0:
-        unconstrained(current, sps, minimum_gain, lengths, work)
-    return fault
-
-
-@_jit
-def plan_budget(confidence, sps, minimum_gain, work):
-    """`best_budget` of confidences; the budget, or a fault below 0."""
-    current = _room(confidence, work)
-    fault = take_both(confidence, sps, current)
-    return best_budget(current, sps, minimum_gain, work) if fault == 0 else fault
-
-
-@_jit
-def plan_top_k(confidence, budget, lengths, work):
-    """`top_k` of confidences."""
-    current = _room(confidence, work)
-    fault = take_confidence(confidence, current)
-    if fault == 0:
-        top_k(current, budget, lengths, work)
-    return fault
-
-
-@_jit
-def plan_lagged(confidence, past, sps, minimum_gain, current, lengths, work):
-    """`top_k` of confidences with the `best_budget` of `past`, both float64[R, γ]; their survivals to `current`."""
-    fault = take_both(confidence, sps, current)
-    if fault == 0:
-        top_k(current, best_budget(past, sps, minimum_gain, work), lengths, work)
-    return fault
-
-
-# -- who is who between steps: an open-addressing table from request id to row ------------------------------------
-
-
-@_jit
-def index_ids(ids, slots):
-    """Fill `slots` int64[a power of two > R] with rows by id, -1 where empty; a repeated id's row, or -1."""
-    slots[:] = -1
-    for row in range(ids.size):
-        slot = _slot(ids, slots, ids[row])
-        if slots[slot] >= 0:
-            return row
-        slots[slot] = row
-    return -1
-
-
-@_jit
-def _slot(ids, slots, wanted):
-    """Where `wanted` is in the table, or the empty place where it would go."""
-    mask = slots.size - 1
-    slot = ((wanted * 0x1E3779B97F4A7C15) >> 17) & mask  # multiplicative hash: neighbouring ids spread out
-    while slots[slot] >= 0 and ids[slots[slot]] != wanted:
-        slot = (slot + 1) & mask
-    return slot
-
-
-@_jit
-def recall(ids, past_ids, past_slots, past, out):
-    """out[r] = the row of `past` float64[_, γ] that had ids[r], or ones where there was none."""
-    for r in range(ids.size):
-        row = (
-            r
-            if r < past_ids.size and past_ids[r] == ids[r]
-            else past_slots[_slot(past_ids, past_slots, ids[r])]
-        )
-        for k in range(out.shape[1]):
-            out[r, k] = past[row, k] if row >= 0 else 1.0

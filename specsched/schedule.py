@@ -1,0 +1,469 @@
+"""The verification policies, as users and engines call them: how many drafts of each request to verify.
+
+    lengths = schedule.make("lagged:2").plan(confidence, sps, ids=ids)      # once a step
+
+`confidence` float64[R, γ] holds, for R requests and blocks of γ drafts, the calibrated probability that a
+position is accepted given that all before it were; `sps[B]` the steps per second of a pass of B tokens,
+anchors included (`StepProfile.sps` makes it). The answer is int32[R], 0..γ drafts for each request.
+
+Policies and their admission order are those of DSpark (arXiv 2607.05147), section 5 and Algorithm 1.
+"Lossless" means that the served text has the target's own law: docs/losslessness.md says why and when. This
+file is the policies, `schedule_checks` what they accept, `kernels` the arithmetic. The functions may be
+called from several threads at once; a policy object belongs to one engine.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import files, kernels
+from . import schedule_checks as checks
+from .errors import PolicyError
+
+# -- functions -------------------------------------------------------------------------------------------
+
+
+def survival(confidence: ArrayLike) -> NDArray[np.float64]:
+    """Survival float64[R, γ]: running products of `confidence` [R, γ], left to right.
+
+    Raises PolicyError naming request and position when a confidence is NaN or outside [0, 1].
+    """
+    c = checks.confidences(confidence)
+    out = np.empty(c.shape)
+    checks.refuse(kernels.take_confidence(c, out), c)
+    return out
+
+
+def early_stop(confidence: ArrayLike, sps: ArrayLike) -> NDArray[np.int32]:
+    """Algorithm 1: admit by falling survival, stop at the first admission that does not raise Θ. Lossless.
+
+    confidence [R, γ] in [0, 1]; sps [> R(1 + γ)], entry B the steps per second at B tokens. Returns int32[R].
+    Raises PolicyError for confidences or costs that are none, or too short an `sps`.
+
+    It takes no minimum gain: a comparison with verifying everything reads confidences behind the position
+    being admitted, which would bias the text.
+    """
+    return _EARLY_STOP.plan(confidence, sps)
+
+
+def best_budget(confidence: ArrayLike, sps: ArrayLike, minimum_gain: float = 0.0) -> int:
+    """First k at which Θ(k) = (R + sum of the k largest survivals) · sps[R + k] is greatest (section 5.2).
+
+    With `minimum_gain` g > 0 all candidates are kept unless Θ(k) exceeds (1 + g) times theirs. Survival 0 is
+    no candidate. Raises PolicyError as `early_stop` does. Biased if used on the confidences it then trims:
+    see `Lagged`.
+    """
+    c = checks.confidences(confidence)
+    s = checks.costs(sps, c)
+    budget = kernels.plan_budget(c, s, _gain(minimum_gain), checks.work(c.size))
+    checks.refuse(budget, c, s)
+    return int(budget)
+
+
+def top_k(confidence: ArrayLike, k: int) -> NDArray[np.int32]:
+    """The first k candidates of the admission order (all of them if there are fewer), as int32[R].
+
+    Survival falling, then position rising, then request rising; survival 0 is no candidate.
+    """
+    c = checks.confidences(confidence)
+    lengths = np.empty(c.shape[0], np.int32)
+    budget = min(checks.whole_number(k, "the budget k", 0), c.size)
+    checks.refuse(kernels.plan_top_k(c, budget, lengths, checks.work(c.size)), c)
+    return lengths
+
+
+def threshold(confidence: ArrayLike, theta: float) -> NDArray[np.int32]:
+    """Extend every request while its survival is at least `theta`, in [0, 1]. Returns int32[R]."""
+    return Threshold(theta).plan(confidence)
+
+
+# -- policies --------------------------------------------------------------------------------------------
+
+
+class Policy:
+    """One verification policy. `make(policy.name)` makes the same policy again."""
+
+    name: str  # canonical, its parameter included
+    code: int  # kernels.OFF ... kernels.BATCH_TABLE
+    parameter: float = 0.0  # k, θ or lag, for the policies that have one
+    table: NDArray[np.int64] | None = None  # rows (first R, last R, k) of a batch table
+    drafts: bool = True  # False: nothing is drafted and the cost of drafting is not paid
+    pays_sync: bool = False  # True: B depends on present confidences, so the step waits for them
+    _reads_confidence: bool = True
+    _biased: bool = False
+
+    def __repr__(self) -> str:
+        return f"<policy {self.name}>"
+
+    def lossless(self, confidence_sees_token: bool = False) -> bool:
+        """Whether the served text keeps the target's law at temperature > 0.
+
+        `confidence_sees_token`: the confidence of a position uses the probability of the very token drafted
+        there, as most engines' logs do. Then only policies that do not read confidences are lossless.
+        """
+        return not self._biased and not (confidence_sees_token and self._reads_confidence)
+
+    def plan(
+        self,
+        confidence: ArrayLike,
+        sps: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+        accepted: ArrayLike | None = None,
+    ) -> NDArray[np.int32]:
+        """Verification lengths int32[R] of one step. Call it once a step.
+
+        confidence [R, γ] in [0, 1]; sps [> R(1 + γ)], for policies that weigh costs (others do not read it);
+        ids int64[R], who is who, read by `lagged`; accepted int[R] in 0..γ, read by `hindsight`.
+        Raises PolicyError naming the request and position, or the B, that is wrong.
+        """
+        c = checks.confidences(confidence)
+        lengths = np.empty(c.shape[0], np.int32)
+        self._plan(c, lengths, sps, ids, accepted)
+        return lengths
+
+    def _plan(
+        self,
+        c: NDArray[np.float64],
+        lengths: NDArray[np.int32],
+        sps: ArrayLike | None,
+        ids: ArrayLike | None,
+        accepted: ArrayLike | None,
+    ) -> None:
+        raise NotImplementedError
+
+    def length_for(self, requests: int) -> int:
+        """The k that all of `requests` requests verify; only `off`, `fixed` and `batch-table` have one."""
+        raise PolicyError(f"policy {self.name} has no length that depends on the number of requests alone")
+
+    def reset(self) -> None:
+        """Forget all earlier steps."""
+
+
+class _SameLength(Policy):
+    """Policies that give every request the same length, whatever the confidences."""
+
+    _reads_confidence = False
+
+    def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
+        requests, block = c.shape
+        checks.refuse(kernels.take_confidence(c, checks.work(c.size).survival[: c.size].reshape(c.shape)), c)
+        length = self._length(requests, block) if requests else 0
+        if length > block:
+            raise PolicyError(
+                f"policy {self.name} verifies {length} drafts of each of {requests} requests, but blocks "
+                f"have {block}; choose at most {block}"
+            )
+        lengths[:] = length
+
+    def _length(self, requests: int, block: int) -> int:
+        return self.length_for(requests)
+
+
+class Off(_SameLength):
+    """No drafting: one token a step for every request."""
+
+    code = kernels.OFF
+    name = "off"
+    drafts = False
+
+    def length_for(self, requests: int) -> int:
+        return 0
+
+
+class Fixed(_SameLength):
+    """Verify k drafts of every request; without k the whole block. fixed:1 is the MTP-1 baseline."""
+
+    code = kernels.FIXED
+
+    def __init__(self, k: int | None = None) -> None:
+        self.parameter = 0.0 if k is None else float(checks.whole_number(k, "k of policy fixed", 1))
+        self.name = "fixed" if k is None else f"fixed:{int(self.parameter)}"
+
+    def length_for(self, requests: int) -> int:
+        if not self.parameter:
+            raise PolicyError(
+                "policy fixed without k means the whole block; name k, or give make() the block_size"
+            )
+        return int(self.parameter)
+
+    def _length(self, requests: int, block: int) -> int:
+        return int(self.parameter) or block
+
+
+class BatchTable(_SameLength):
+    """One k for all requests, looked up by their number: what engines call dynamic speculative decoding.
+
+    rows: [[first, last, k], ...], first and last inclusive, from 1 request up without gaps; None as the last
+    row's `last` is no end. file: where the rows were read, for the name.
+    """
+
+    code = kernels.BATCH_TABLE
+
+    def __init__(self, rows: Any, file: str = "") -> None:
+        self.file = file or "batch table"
+        self.table: NDArray[np.int64] = checks.batch_table(rows, self.file)
+        self.name = f"batch-table:{file}" if file else "batch-table"
+
+    def length_for(self, requests: int) -> int:
+        length = int(kernels.table_length(self.table, requests))
+        if length < 0:
+            raise PolicyError(
+                f"{self.file} covers 1..{self.table[-1, 1]} requests but there are {requests}; add a row, "
+                f"or end the last one with null"
+            )
+        return length
+
+
+class Threshold(Policy):
+    """Extend every request while its survival is at least θ."""
+
+    code = kernels.THRESHOLD
+    pays_sync = True
+
+    def __init__(self, theta: float) -> None:
+        self.parameter = checks.real_number(theta, "θ of policy threshold", 0.0, 1.0)
+        self.name = f"threshold:{repr(self.parameter).removesuffix('.0')}"
+
+    def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
+        checks.refuse(kernels.plan_threshold(c, self.parameter, lengths, checks.work(c.size)), c)
+
+
+class EarlyStop(Policy):
+    """Algorithm 1; see `early_stop`."""
+
+    code = kernels.EARLY_STOP
+    name = "early-stop"
+    pays_sync = True
+
+    def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
+        s = checks.costs(sps, c)
+        checks.refuse(kernels.plan_early_stop(c, s, lengths, checks.work(c.size)), c, s)
+
+
+_EARLY_STOP = EarlyStop()
+
+
+class Global(Policy):
+    """The best budget of the present survivals. Not lossless: kept to measure what the bias would buy."""
+
+    code = kernels.GLOBAL
+    name = "global"
+    pays_sync = True
+    _biased = True
+
+    def __init__(self, minimum_gain: float = 0.0) -> None:
+        self.minimum_gain = _gain(minimum_gain)
+
+    def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
+        s = checks.costs(sps, c)
+        work = checks.work(c.size)
+        checks.refuse(kernels.plan_unconstrained(c, s, self.minimum_gain, lengths, work), c, s)
+
+
+class Hindsight(Global):
+    """The best budget when it is known what will be accepted: a myopic reference, no bound, not lossless."""
+
+    code = kernels.HINDSIGHT
+    name = "hindsight"
+    pays_sync = False
+
+    def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
+        checks.refuse(kernels.take_confidence(c, np.empty(c.shape)), c)
+        known = checks.acceptances(accepted, c)[:, np.newaxis] > np.arange(c.shape[1])
+        super()._plan(known.astype(np.float64), lengths, sps, ids, None)
+
+
+class _Snapshot(NamedTuple):
+    """What a past step is remembered by: its survivals, and whose row each is."""
+
+    survival: NDArray[np.float64]  # [R, γ]
+    ids: NDArray[np.int64]  # [R]; empty without ids
+    slots: NDArray[np.int64]  # hash table from id to row
+
+
+class Lagged(Policy):
+    """The best budget of the survivals of `lag` steps ago, filled by the top of the present ones. Lossless.
+
+    Nothing waits for the present confidences to know the budget, so launches can be prepared ahead. Every
+    present request brings its survivals of `lag` steps ago, or 1 at every position if it has none; R and the
+    costs are the present ones. While no step of `lag` calls ago exists at all, the whole block is verified.
+
+    `ids` say who is who. Without them rows are taken to be the same requests as before, and a change of R (or
+    of γ) starts a new history. Give ids always or never: a change between calls raises PolicyError.
+    """
+
+    code = kernels.LAGGED
+
+    def __init__(self, lag: int = 2, minimum_gain: float = 0.0) -> None:
+        if lag == 0:
+            raise PolicyError("lag 0 would be policy global, which is not lossless; name that, or a lag >= 1")
+        self.lag = checks.whole_number(lag, "the lag of policy lagged", 1)
+        self.parameter = float(self.lag)
+        self.minimum_gain = _gain(minimum_gain)
+        self.name = f"lagged:{self.lag}"
+        self.reset()
+
+    def reset(self) -> None:
+        self._past: deque[_Snapshot] = deque()
+        self._with_ids: bool | None = None
+        self._spare = np.empty((0, 0))  # survivals of a step just forgotten: the next one's memory
+        self._gathered = np.empty((0, 0))
+
+    def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
+        s = checks.costs(sps, c)
+        who = self._who(c, ids)
+        if self._past and (self._past[-1].survival.shape[1] != c.shape[1] or self._unrecognisable(c, ids)):
+            self.reset()
+        current = self._spare if self._spare.shape == c.shape else np.empty(c.shape)
+        if len(self._past) < self.lag:
+            checks.refuse(kernels.take_both(c, s, current), c, s)
+            lengths[:] = c.shape[1]
+        else:
+            past = self._recall(self._past[0], who, c.shape)
+            work = checks.work(c.size)
+            status = kernels.plan_lagged(c, past, s, self.minimum_gain, current, lengths, work)
+            checks.refuse(status, c, s)
+            self._spare = self._past.popleft().survival
+        if current is self._spare:
+            self._spare = np.empty((0, 0))
+        self._past.append(_Snapshot(current, *who))
+        self._with_ids = ids is not None
+
+    def _unrecognisable(self, c: NDArray[np.float64], ids: ArrayLike | None) -> bool:
+        return ids is None and self._past[-1].survival.shape[0] != c.shape[0]
+
+    def _who(
+        self, c: NDArray[np.float64], ids: ArrayLike | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(ids, hash table) of this step; the previous step's own objects when nobody came or went."""
+        if self._past and self._with_ids != (ids is not None):
+            had = "had" if self._with_ids else "had no"
+            raise PolicyError(
+                f"policy {self.name}: earlier steps {had} ids; give them always or never, or reset()"
+            )
+        if ids is None:
+            return _NOBODY
+        who = checks.request_ids(ids, c.shape[0])
+        if self._past and self._past[-1].ids.tobytes() == who.tobytes():
+            return self._past[-1].ids, self._past[-1].slots
+        who = who.copy()  # the caller may write into its own array before the next step
+        slots = np.empty(2 << who.size.bit_length(), np.int64)
+        twice = kernels.index_ids(who, slots)
+        if twice >= 0:
+            raise PolicyError(
+                f"ids[{twice}] is {who[twice]}, which an earlier row has too; ids name one request each"
+            )
+        return who, slots
+
+    def _recall(
+        self,
+        past: _Snapshot,
+        who: tuple[NDArray[np.int64], NDArray[np.int64]],
+        shape: tuple[int, ...],
+    ) -> NDArray[np.float64]:
+        """Survivals [R, γ] of `past`, in the order of the present requests."""
+        if past.ids is who[0]:
+            return past.survival
+        if self._gathered.shape != shape:
+            self._gathered = np.empty(shape)
+        kernels.recall(who[0], past.ids, past.slots, past.survival, self._gathered)
+        return self._gathered
+
+
+_NOBODY = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def _gain(minimum_gain: float) -> float:
+    return checks.real_number(minimum_gain, "minimum_gain", 0.0, math.inf)
+
+
+# -- names -----------------------------------------------------------------------------------------------
+
+NAMES = ("off", "fixed", "threshold", "early-stop", "lagged", "global", "hindsight", "batch-table")
+
+
+class PolicySpec(NamedTuple):
+    """A policy as plain values; `name` is canonical and can be parsed again."""
+
+    code: int
+    parameter: float
+    table: NDArray[np.int64] | None
+    name: str
+
+
+def make(spec: str, block_size: int | None = None, minimum_gain: float = 0.0) -> Policy:
+    """The policy that `spec` names: `name[:parameter]`, as on the command line.
+
+    off, fixed:k (k in 1..γ, without it γ), threshold:θ, early-stop, lagged:n (default 2), global, hindsight,
+    batch-table:FILE (JSON). `block_size` γ, where known, bounds k. `minimum_gain` is the least predicted gain
+    for which `lagged`, `global` and `hindsight` trim at all. Raises PolicyError.
+    """
+    name, parameter = _split(spec)
+    if name == "fixed":
+        policy: Policy = Fixed(block_size if parameter is None else _number(spec, parameter, int))
+    elif name == "threshold":
+        if parameter is None:
+            raise PolicyError("policy threshold needs its θ in [0, 1], as in threshold:0.3")
+        policy = Threshold(_number(spec, parameter, float))
+    elif name == "lagged":
+        policy = Lagged(2 if parameter is None else _number(spec, parameter, int), minimum_gain)
+    elif name == "batch-table":
+        if parameter is None:
+            raise PolicyError("policy batch-table needs a JSON file, as in batch-table:FILE")
+        policy = BatchTable(files.read_json(parameter, PolicyError), os.fspath(parameter))
+    elif parameter is not None:
+        raise PolicyError(f"policy {name} takes no parameter; write {name}, not {spec!r}")
+    elif name in ("global", "hindsight"):
+        policy = Global(minimum_gain) if name == "global" else Hindsight(minimum_gain)
+    else:
+        policy = Off() if name == "off" else EarlyStop()
+    longest = int(policy.parameter) if name == "fixed" else 0
+    longest = int(policy.table[:, 2].max()) if policy.table is not None else longest
+    if block_size is not None and longest > block_size:
+        raise PolicyError(
+            f"policy {policy.name} verifies {longest} drafts but blocks have {block_size}; choose at "
+            f"most {block_size}"
+        )
+    return policy
+
+
+def parse(spec: str, block_size: int | None = None) -> PolicySpec:
+    """`make` without the machinery: code, parameter, table and canonical name."""
+    policy = make(spec, block_size)
+    return PolicySpec(policy.code, policy.parameter, policy.table, policy.name)
+
+
+def default_policies(block_size: int) -> list[str]:
+    """The canonical names compared when nobody names any."""
+    names = ["off", "fixed:1", f"fixed:{block_size}", "threshold:0.3", "early-stop", "lagged:2"]
+    return list(dict.fromkeys(names))
+
+
+def _split(spec: str) -> tuple[str, str | None]:
+    if not isinstance(spec, str):
+        raise PolicyError(f"a policy is named by text such as 'lagged:2', not by {spec!r}")
+    name, colon, parameter = spec.strip().partition(":")
+    if name not in NAMES:
+        near = difflib.get_close_matches(name.lower(), NAMES, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise PolicyError(f"no policy {name!r}; {hint}policies: {', '.join(NAMES)}")
+    if colon and not parameter:
+        raise PolicyError(
+            f"policy {spec!r} ends before its parameter; write it behind the colon, or no colon"
+        )
+    return name, parameter if colon else None
+
+
+def _number(spec: str, text: str, kind: type) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise PolicyError(f"policy {spec!r}: {text!r} is not {what}") from None
