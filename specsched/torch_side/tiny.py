@@ -1,8 +1,8 @@
 """Train the bundled tiny target: about one million parameters, its own byte-level BPE of 2048 pieces.
 
-Run it as `python -m specsched.torch_side.tiny --data FOLDER --out FOLDER`. The text is permissively licensed: GSM8K
-train (MIT), MBPP without its sanitized test (CC-BY-4.0), TheAlgorithms (MIT), Taskmaster-4 (CC-BY-4.0). It writes
-like its text without making sense: it is there for tests and for the CPU engine.
+Run it as `python -m specsched.torch_side.tiny --data FOLDER --out FOLDER`. The text is permissively
+licensed: GSM8K train (MIT), MBPP without its sanitized test (CC-BY-4.0), TheAlgorithms (MIT), Taskmaster-4
+(CC-BY-4.0). It writes like its text without making sense: it is there for tests and for the CPU engine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .prompts import MATH_SUFFIX, function_prompts, text_key, read_rows, recording_prompts
+from .prompts import MATH_SUFFIX, function_prompts, read_rows, recording_prompts, text_key
 from .target import Target, TargetConfig
 from .tokenizer import Tokenizer, train_bpe
 from .weights import save_folder

@@ -1,7 +1,7 @@
 """Byte-level BPE, read from `tokenizer.json` or a GGUF file, and trained from scratch for the tiny target.
 
-Text is cut into words by regular expressions, each word's UTF-8 bytes are merged pair by pair in the order the
-merges were learned. Special tokens (chat marks) are cut out first and never merged.
+Text is cut into words by regular expressions, each word's UTF-8 bytes are merged pair by pair in the order
+the merges were learned. Special tokens (chat marks) are cut out first and never merged.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from ..files import read_json, write_json
 
 GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
@@ -40,7 +42,8 @@ class Tokenizer:
     """encode, decode and chat for one vocabulary.
 
     vocab: piece (in GPT-2 byte letters) -> id; merges: pairs, best first; special: text -> id;
-    splits: (pattern, isolate) steps that cut text into words, in order: isolate keeps what lies between matches.
+    splits: (pattern, isolate) steps that cut text into words, in order: isolate keeps what lies between
+    matches.
     """
 
     def __init__(
@@ -137,7 +140,8 @@ class Tokenizer:
 
     @classmethod
     def from_gguf(cls, meta: dict[str, Any]) -> Tokenizer:
-        """Tokenizer of a GGUF file's metadata; byte-level BPE only (`gpt2`), with the pre-tokenizers we know."""
+        """Tokenizer of a GGUF file's metadata; byte-level BPE only (`gpt2`), with the pre-tokenizers we
+        know."""
         splits = {
             "smollm": [r"\p{N}", GPT2_WORDS],
             "gpt-2": [GPT2_WORDS],
@@ -145,8 +149,8 @@ class Tokenizer:
         }.get(meta.get("tokenizer.ggml.pre", "default"))
         if meta.get("tokenizer.ggml.model") != "gpt2" or splits is None:
             raise SpecschedError(
-                f"GGUF tokenizer {meta.get('tokenizer.ggml.model')!r} / {meta.get('tokenizer.ggml.pre')!r} is not "
-                "supported; use the model's safetensors folder with its tokenizer.json"
+                f"GGUF tokenizer {meta.get('tokenizer.ggml.model')!r} / {meta.get('tokenizer.ggml.pre')!r} "
+                "is not supported; use the model's safetensors folder with its tokenizer.json"
             )
         tokens = meta["tokenizer.ggml.tokens"]
         types = meta["tokenizer.ggml.token_type"]
@@ -172,7 +176,8 @@ class Tokenizer:
         return cls(dict(model["vocab"]), merges, special, _splits(path, raw), template, variables)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a `tokenizer.json` that `from_folder` (and the `tokenizers` library) reads, and its template."""
+        """Write a `tokenizer.json` that `from_folder` (and the `tokenizers` library) reads, and its
+        template."""
         pre: list[dict[str, Any]] = [
             {"type": "Split", "pattern": {"Regex": p}, "behavior": "Isolated", "invert": False}
             for p in self.splits
@@ -296,7 +301,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int, special: list[str], templat
     pairs: Counter[tuple[str, str]] = Counter()
     holders: dict[tuple[str, str], set[str]] = {}
     for word, pieces in words.items():
-        for pair in zip(pieces, pieces[1:], strict=False):
+        for pair in pairwise(pieces):
             pairs[pair] += counts[word]
             holders.setdefault(pair, set()).add(word)
     merges: list[tuple[str, str]] = []
@@ -307,9 +312,9 @@ def train_bpe(texts: Iterable[str], vocab_size: int, special: list[str], templat
         merges.append(best)
         for word in holders.pop(best):
             old, new = words[word], join(words[word], best)
-            for pair in zip(old, old[1:], strict=False):
+            for pair in pairwise(old):
                 pairs[pair] -= counts[word]
-            for pair in zip(new, new[1:], strict=False):
+            for pair in pairwise(new):
                 pairs[pair] += counts[word]
                 if pair != best:
                     holders.setdefault(pair, set()).add(word)

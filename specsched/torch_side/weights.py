@@ -32,15 +32,17 @@ def read_target(name_or_path: str | os.PathLike[str]) -> Target:
     if path.is_dir():
         return read_folder(path)
     raise SpecschedError(
-        f"no target {name!r}: give 'tiny', 'smollm2', a .gguf file or a folder with config.json and *.safetensors"
+        f"no target {name!r}: give 'tiny', 'smollm2', a .gguf file or a folder with config.json and "
+        "*.safetensors"
     )
 
 
-# --- Hugging Face folders ---------------------------------------------------------------------------------------
+# --- Hugging Face folders ---------------------------------------------------------------------------------
 
 
 def read_config(path: Path) -> TargetConfig:
-    """`TargetConfig` of a Hugging Face `config.json`. Raises `SpecschedError` on what this decoder does not do."""
+    """`TargetConfig` of a Hugging Face `config.json`. Raises `SpecschedError` on what this decoder does not
+    do."""
     raw = read_json(path, SpecschedError)
     architecture = (raw.get("architectures") or ["?"])[0]
     if architecture not in _ARCHITECTURES:
@@ -140,7 +142,8 @@ def fill(target: Target, tensors: dict[str, Tensor], source: Path) -> None:
 
 
 def save_folder(target: Target, folder: str | os.PathLike[str], dtype: torch.dtype = torch.float32) -> None:
-    """Write config.json, model.safetensors and tokenizer.json so that `read_folder` and `transformers` load them."""
+    """Write config.json, model.safetensors and tokenizer.json so that `read_folder` and `transformers` load
+    them."""
     from safetensors.torch import save_file
 
     folder = Path(folder)
@@ -176,7 +179,7 @@ def save_folder(target: Target, folder: str | os.PathLike[str], dtype: torch.dty
         target.tokenizer.save(folder / "tokenizer.json")
 
 
-# --- GGUF -------------------------------------------------------------------------------------------------------
+# --- GGUF -------------------------------------------------------------------------------------------------
 
 
 def smollm2_path() -> Path:
@@ -213,7 +216,8 @@ def read_gguf(path: str | os.PathLike[str], name: str | None = None) -> Target:
     meta = {key: field.contents() for key, field in reader.fields.items() if not key.startswith("GGUF.")}
     if meta.get("general.architecture") != "llama":
         raise SpecschedError(
-            f"{path}: general.architecture is {meta.get('general.architecture')!r}; only 'llama' GGUF files are read"
+            f"{path}: general.architecture is {meta.get('general.architecture')!r}; only 'llama' GGUF files "
+            "are read"
         )
     config = _gguf_config(meta, name or str(meta.get("general.name", path.stem)), reader)
     target = Target(config, Tokenizer.from_gguf(meta))
