@@ -112,7 +112,7 @@ class Calibration:
         if document.get("schema") != SCHEMA:
             raise read.fail(
                 "schema",
-                f"is {document.get('schema')!r}; expected {SCHEMA!r} (`specsched convert` reads others' files)",
+                f"is {document.get('schema')!r}; expected {SCHEMA!r} (`specsched convert` reads others')",
             )
         temperatures = read.numbers("temperatures")
         if not (temperatures > 0).all():

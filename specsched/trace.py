@@ -26,9 +26,9 @@ import numpy as np
 
 from .errors import TraceError
 from .files import atomic_write, resolve
-from .synth import draw
-from .synth_settings import settings_for
 from .trace_columns import domains, logits, metadata_of, numbers, whole_numbers
+from .trace_settings import settings_for
+from .trace_synth import draw
 from .trace_validate import SCHEMA, validate
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ def synthesise(
     name: str = "synthetic",
     **model: Any,
 ) -> Trace:
-    """A dense trace from per-position acceptance, when that is all one has; the model is told in `synth`.
+    """A dense trace from per-position acceptance, when that is all one has; the model: `trace_synth`.
 
     acceptance: conditional, P(accepted >= k | accepted >= k - 1) for k = 1..γ, as counted by an engine that
         verifies whole blocks (`along="dense"`: over all rows); or "math", "code", "chat": figure 2
@@ -313,7 +313,7 @@ def synthesise(
     One of these says how miscalibrated raw confidences are (default: as in figure 6):
         ece: ECE of the raw survival, 0 = none, overconfident; temperature, shift: raw logit =
         temperature * true logit + shift; reliability: (confidence, acceptance) points.
-    model: further settings of `synth_settings.Settings` (spread, skew, request_share, local_share, local_memory, ...).
+    model: further settings of `trace_settings.Settings` (spread, skew, request_share, local_share, ...).
 
     Rows are a function of the settings and `seed`; logits are rounded to 1/64, about what a bfloat16 head
     resolves. Raises TraceError naming the setting that cannot be drawn.

@@ -10,8 +10,8 @@ import numpy as np
 
 from .errors import TraceError
 
-# Conditional acceptance at positions 1..7 of a DSpark drafter for Qwen3-4B: figure 2 of arXiv 2607.05147 (read
-# from its vector paths; the text says 0.93 for math at position 1, the figure 0.905).
+# Conditional acceptance at positions 1..7 of a DSpark drafter for Qwen3-4B: figure 2 of arXiv 2607.05147
+# (read from its vector paths; the text says 0.93 for math at position 1, the figure 0.905).
 FIGURE_2 = {
     "math": (0.9053, 0.8899, 0.8878, 0.8854, 0.8872, 0.8906, 0.8824),
     "code": (0.8857, 0.8719, 0.8598, 0.8608, 0.8579, 0.8594, 0.8510),

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, log_ndtr, logit, ndtri
 
-from .synth_settings import Settings
+from .trace_settings import Settings
 
 _STREAM = 1729  # keeps these draws apart from any other use of the same seed
 _TINY = 1e-300
@@ -138,7 +138,7 @@ def _noise(settings: Settings, lengths: np.ndarray, gamma: int) -> _Noise:
         tokens = _normals(rng, 3, n + gamma)  # local innovation, own ease, own surprise
         row = _normals(rng, 3, n, gamma)  # row noise, own ease drawn anew, row surprise
         common = np.sqrt(a) * common + np.sqrt(b) * _autoregressive(tokens[0], settings.local_memory)
-        # Row t, position k (from 0) looks at token t + 1 + k, whose index here is t + k: no row tests token 0.
+        # Row t, position k (from 0) looks at token t + 1 + k, whose index is t + k: no row tests token 0.
         look = np.arange(n)[:, None] + np.arange(gamma)
         part = slice(first, first + n)
         shared = np.sqrt(1.0 - w) * common[look] + np.sqrt(w) * row[0]
@@ -210,7 +210,7 @@ def _solve_mean(slope: np.ndarray, hurdle: np.ndarray, p: float) -> float:
 
 def _solve_spread(z: np.ndarray, p: float, auc: float) -> float:
     """Spread s for which calibrated confidences σ(m + s z) with mean p have this AUC, by bisection."""
-    z = np.sort(z[: 1 << 14])
+    z = np.sort(z[:: max(1, len(z) >> 14)])
     low, high = 0.0, 30.0
     for _ in range(40):
         s = 0.5 * (low + high)

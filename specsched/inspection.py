@@ -1,0 +1,258 @@
+"""What a profile, trace or calibration holds and what is wrong with it, as one plain dictionary for each.
+
+Every dictionary has "kind", "name", "warnings" (what every answer built on the file must say) and "lint"
+(findings that deserve a look). Pictures of the same files are made by `report`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .calibrate import GRID, Calibration, evaluate
+from .calibrate import SCHEMA as CALIBRATION
+from .errors import FormatError, SpecschedError
+from .files import bundled_dir, bundled_names, read_json, resolve
+from .profile import SCHEMA as PROFILE
+from .profile import StepProfile
+from .profile_lint import cliffs, knee
+from .trace import Trace, load_trace
+from .trace_synth import walk
+
+FEW_REQUESTS = 100  # below this, intervals bootstrapped over requests are wide
+FEW_EVENTS = 30  # below this, an acceptance rate is a guess
+
+
+def load_any(name: str | os.PathLike[str]) -> StepProfile | Trace | Calibration:
+    """The profile, trace or calibration in a file or of a bundled name; raises SpecschedError."""
+    path = _find(name)
+    if path.suffix == ".parquet":
+        return load_trace(path)
+    document = read_json(path, FormatError)
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema == CALIBRATION:
+        return Calibration.from_dict(document, str(path))
+    if schema == PROFILE:
+        return StepProfile.from_dict(document, str(path))
+    raise FormatError(
+        f"{path}: schema is {schema!r}; inspect reads {PROFILE}, {CALIBRATION} and trace Parquet files "
+        "(`specsched convert` reads other tools' files)"
+    )
+
+
+def inspect_file(name: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the file (or bundled name) holds; raises SpecschedError."""
+    return inspect_object(load_any(name))
+
+
+def inspect_object(held: StepProfile | Trace | Calibration) -> dict[str, Any]:
+    """What an already loaded profile, trace or calibration holds."""
+    if isinstance(held, StepProfile):
+        return inspect_profile(held)
+    return inspect_trace(held) if isinstance(held, Trace) else inspect_calibration(held)
+
+
+def _find(name: str | os.PathLike[str]) -> Path:
+    for kind, suffix in (("profiles", ".json"), ("traces", ".parquet")):
+        path = Path(name)
+        bare = (
+            path.parent == Path()
+            and (bundled_dir(kind) / f"{path.name.removesuffix(suffix)}{suffix}").is_file()
+        )
+        if path.exists() or bare:
+            return resolve(name, kind, suffix, FormatError)
+    known = bundled_names("profiles", ".json") + bundled_names("traces", ".parquet")
+    raise FormatError(f"no file {str(name)!r} and nothing bundled of that name; bundled: {', '.join(known)}")
+
+
+# -- profile ---------------------------------------------------------------------------------------------
+
+
+def inspect_profile(profile: StepProfile) -> dict[str, Any]:
+    """Range, knee, cliffs, capture limit, draft share, memory, provenance and findings of a profile."""
+    verify = profile.verify
+    warning = profile.provenance_warning
+    return {
+        "kind": "profile",
+        "name": profile.name,
+        "gpu": profile.gpu.get("name"),
+        "gpus": profile.gpus,
+        "model": profile.model.get("name"),
+        "method": profile.provenance.get("method"),
+        "source": profile.provenance.get("source"),
+        "licence": profile.provenance.get("licence"),
+        "points": len(verify.x),
+        "tokens": [int(verify.x[0]), int(verify.x[-1] if profile.eager is None else profile.eager.x[-1])],
+        "lookup": "captured size" if profile.graph_limit is not None else verify.lookup,
+        "capture_limit": profile.graph_limit,
+        "captured_sizes": 0 if profile.capture_sizes is None else len(profile.capture_sizes),
+        "first_pass_seconds": profile.seconds(1, 1, 0, draft=False),
+        "knee_tokens": knee(profile),
+        "cliffs": [cliff._asdict() for cliff in cliffs(profile)],
+        "draft_share": _draft_share(profile),
+        "kv_capacity_tokens": profile.kv_capacity_tokens(),
+        "fit": profile.fit,
+        "warnings": [warning] if warning else [],
+        "lint": [finding for finding in profile.lint() if finding != warning],
+    }
+
+
+def _draft_share(profile: StepProfile) -> list[dict[str, float]]:
+    """Share of a step spent drafting, at whole blocks and 1,024 tokens of context a request."""
+    if profile.draft is None:
+        return []
+    block = profile.draft_block_size or 7
+    shares = []
+    for requests in profile.draft.x.astype(int).tolist():
+        tokens = requests * (1 + block)
+        try:
+            whole = profile.seconds(tokens, requests, 1024.0 * requests)
+        except SpecschedError:
+            break
+        shares.append({"requests": requests, "share": profile.draft_seconds(requests) / whole})
+    return shares
+
+
+# -- trace -----------------------------------------------------------------------------------------------
+
+
+def inspect_trace(trace: Trace) -> dict[str, Any]:
+    """Size, lengths, acceptance, tokens per step, AUC and ECE with its floor, and findings of a trace."""
+    positions = evaluate(trace)["positions"]
+    keep = ("position", "accepted_share", "ece_before", "noise_floor", "auc_before", "brier_before")
+    names = {"ece_before": "ece", "auc_before": "auc", "brier_before": "brier"}
+    dense = trace.mode == "dense"
+    visited = walk(trace.lengths, trace.accepted) if dense else np.ones(len(trace), bool)
+    return {
+        "kind": "trace",
+        "name": trace.name,
+        "mode": trace.mode,
+        "block_size": trace.block_size,
+        "rows": len(trace),
+        "requests": len(trace.request_ids),
+        "drafter": trace.metadata.get("drafter"),
+        "target": trace.metadata.get("target"),
+        "temperature": trace.metadata.get("temperature"),
+        "licence": trace.metadata.get("licence"),
+        "synthetic": trace.synthetic,
+        "confidence_sees_token": trace.confidence_sees_token,
+        "output_tokens": _spread(trace.lengths),
+        "prompt_tokens": _spread(trace.prompt_tokens[trace.starts]),
+        "arrivals": trace.arrival_seconds is not None,
+        "domains": {
+            name: int((trace.domain[trace.starts] == code).sum())
+            for code, name in enumerate(trace.domain_names)
+        },
+        # Dense rows overweight easy stretches: what a decoder sees along its way is the second figure.
+        "emitted_per_anchor": float(1.0 + trace.accepted.mean()),
+        "emitted_per_step": float(1.0 + trace.accepted[visited].mean()),
+        "conditional_acceptance": conditional_acceptance(trace.accepted[visited], trace.block_size),
+        "positions": [{names.get(key, key): entry[key] for key in keep} for entry in positions],
+        "warnings": trace.warnings,
+        "lint": _lint_trace(trace, positions),
+    }
+
+
+def conditional_acceptance(accepted: np.ndarray, gamma: int) -> list[float | None]:
+    """P(accepted >= k | accepted >= k - 1) for k = 1..γ; None where no row reached k - 1."""
+    reached = np.array([(accepted >= k).sum() for k in range(gamma + 1)], dtype=float)
+    return [float(reached[k] / reached[k - 1]) if reached[k - 1] else None for k in range(1, gamma + 1)]
+
+
+def _spread(values: np.ndarray) -> dict[str, float]:
+    return {
+        "min": int(values.min()),
+        "median": float(np.median(values)),
+        "mean": float(values.mean()),
+        "max": int(values.max()),
+    }
+
+
+def _lint_trace(trace: Trace, positions: list[dict[str, Any]]) -> list[str]:
+    found = []
+    logit, gamma = trace.confidence_logit, trace.block_size
+    if logit.min() >= 0.0 and logit.max() <= 1.0:
+        found.append(
+            "confidence_logit: all values lie in [0, 1]; these look like probabilities, and a logit is "
+            "wanted: log(p / (1 - p))"
+        )
+    constant = [k + 1 for k in range(gamma) if logit[:, k].min() == logit[:, k].max()]
+    if constant:
+        found.append(
+            f"confidence_logit is constant at position {constant[0]}: it tells no request from another"
+        )
+    area = positions[0]["auc_before"]
+    if area is not None and area < 0.5:
+        found.append(f"AUC at position 1 is {area:.2f}, worse than chance: is the sign of the logits turned?")
+    elif area is not None and area < 0.6:
+        found.append(f"AUC at position 1 is {area:.2f}: confidences hardly tell accepted from rejected")
+    if trace.accepted.max() == trace.accepted.min():
+        found.append(f"accepted is {trace.accepted[0]} in every row; is the column filled?")
+    requests = len(trace.request_ids)
+    if requests < FEW_REQUESTS:
+        found.append(f"{requests} requests: fewer than {FEW_REQUESTS}, so intervals will be wide")
+    rare = [k for k in range(1, gamma + 1) if (trace.accepted >= k).sum() < FEW_EVENTS]
+    if rare:
+        count = int((trace.accepted >= rare[0]).sum())
+        found.append(
+            f"position {rare[0]} was accepted {count} times in {len(trace)} rows: too few to judge it"
+        )
+    off = [p for p in positions if p["ece_before"] > 3.0 * p["noise_floor"]]
+    if off:
+        worst = max(off, key=lambda p: p["ece_before"])
+        found.append(
+            f"raw confidences are miscalibrated (ECE {worst['ece_before']:.3f} at position {worst['position']}, "
+            f"noise floor {worst['noise_floor']:.3f}): calibrate before scheduling on them"
+        )
+    return found
+
+
+# -- calibration -----------------------------------------------------------------------------------------
+
+
+def inspect_calibration(calibration: Calibration) -> dict[str, Any]:
+    """Parameters, report and findings of a calibration."""
+    about = calibration.about
+    return {
+        "kind": "calibration",
+        "name": str(about.get("trace") or "calibration"),
+        "method": calibration.method,
+        "block_size": calibration.block_size,
+        "temperatures": calibration.temperatures.tolist(),
+        "shifts": calibration.shifts.tolist(),
+        "about": about,
+        "fit_requests": len(calibration.fit_requests),
+        "held_out_requests": len(calibration.held_out_requests),
+        "report": calibration.report,
+        "warnings": ["the calibration was fitted on a synthetic trace"] if about.get("synthetic") else [],
+        "lint": _lint_calibration(calibration),
+    }
+
+
+def _lint_calibration(calibration: Calibration) -> list[str]:
+    found = []
+    for k, t in enumerate(calibration.temperatures):
+        if t <= GRID[0] * 1.001 or t >= GRID[-1] * 0.999:
+            found.append(
+                f"temperature {k + 1} is {t:g}, at the edge of the grid: temperature is not what is wrong"
+            )
+    held = calibration.report.get("held_out")
+    if not held:
+        found.append("no held-out report: the fit was never judged on requests it did not see")
+        return found
+    for entry in held.get("positions", []):
+        if entry["ece_after"] > entry["ece_before"] + entry["noise_floor"]:
+            found.append(
+                f"position {entry['position']}: held-out ECE rose from {entry['ece_before']:.3f} to "
+                f"{entry['ece_after']:.3f}; the fit does not carry over"
+            )
+        elif entry["ece_after"] > 3.0 * entry["noise_floor"]:
+            other = "; try --method affine" if calibration.method == "sts" else ""
+            found.append(
+                f"position {entry['position']}: held-out ECE is still {entry['ece_after']:.3f} (noise floor "
+                f"{entry['noise_floor']:.3f}){other}"
+            )
+    return found
