@@ -204,8 +204,8 @@ def _lint_trace(trace: Trace, positions: list[dict[str, Any]]) -> list[str]:
     if off:
         worst = max(off, key=lambda p: p["ece_before"])
         found.append(
-            f"raw confidences are miscalibrated (ECE {worst['ece_before']:.3f} at position {worst['position']}, "
-            f"noise floor {worst['noise_floor']:.3f}): calibrate before scheduling on them"
+            f"raw confidences are miscalibrated: ECE {worst['ece_before']:.3f} at position "
+            f"{worst['position']} (noise floor {worst['noise_floor']:.3f}): calibrate before scheduling"
         )
     return found
 

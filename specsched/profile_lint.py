@@ -142,8 +142,8 @@ def _capture(profile: StepProfile) -> Iterator[str]:
     between = used[~np.isin(used, profile.verify.x)]
     if len(between):
         yield (
-            f"capture.sizes: {len(between)} of {len(used)} sizes are no points of verify (first {between[0]}) "
-            "and are read between or beyond them; a cliff there is not seen"
+            f"capture.sizes: {len(between)} of {len(used)} sizes are no points of verify (first "
+            f"{between[0]}) and are read between or beyond them; a cliff there is not seen"
         )
     if profile.eager is None:
         yield f"eager is absent: passes above {limit} tokens have no cost, a run that needs one is refused"
@@ -151,8 +151,8 @@ def _capture(profile: StepProfile) -> Iterator[str]:
     ratio = _ratio(profile, limit, limit + 1)
     if ratio < 1.05:
         yield (
-            f"eager: leaving the graph at {limit} tokens costs nothing here ({ratio:.2f} times); published steps "
-            "jump up to 5 times there: the curve may lack launch cost"
+            f"eager: leaving the graph at {limit} tokens costs nothing here ({ratio:.2f} times); published "
+            "steps jump up to 5 times there: the curve may lack launch cost"
         )
 
 
@@ -215,7 +215,7 @@ def sizes_read(profile: StepProfile) -> np.ndarray:
 
 
 def knee(profile: StepProfile, rise: float = 0.1) -> int | None:
-    """Largest token batch up to which a pass costs at most 1 + rise times one of 1 token; None without a rise."""
+    """Largest token batch up to which a pass costs at most 1 + rise times one of 1; None without a rise."""
     sizes = sizes_read(profile)
     costs = profile.bias_seconds + profile.verify_seconds(np.append(1, sizes))
     above = np.flatnonzero(costs[1:] > (1.0 + rise) * costs[0])
