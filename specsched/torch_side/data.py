@@ -12,6 +12,7 @@ Texts are split by prompt, by a hash: `held_out` never reaches the backbone; the
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 import zlib
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import SpecschedError
@@ -54,9 +56,11 @@ def cache_shard(
     folder: Path,
     layers: tuple[int, ...],
     top: int = 64,
-    batch_tokens: int = 8192,
+    batch_tokens: int = 4096,
 ) -> None:
     """Run the target once over (prompt ids, response ids, domain) rows and write the folder; skipped when there.
+
+    A bfloat16 target still gets float32 logits: they are what decides the labels.
 
     The metadata file is written last: a folder without it is unfinished and made anew.
     """
@@ -87,6 +91,7 @@ def cache_shard(
     np.save(folder / "tokens.npy", np.concatenate(texts))
     starts = np.cumsum([0, *map(len, texts)])
     order = sorted(range(len(rows)), key=lambda i: len(texts[i]))
+    head = target.lm_head.weight.float()
     while order:
         longest = len(texts[order[-1]])
         batch = [order.pop() for _ in range(min(len(order), max(1, batch_tokens // longest)))]
@@ -99,8 +104,8 @@ def cache_shard(
             prompt, size, at = len(rows[i][0]), len(texts[i]), int(starts[i])
             arrays["features"][at : at + size] = features[row, :size].to("cpu", torch.float16).numpy()
             arrays["hidden"][at : at + size] = hidden[row, :size].to("cpu", torch.float16).numpy()
-            with torch.no_grad():
-                law = target.logits(hidden[row, max(prompt - 1, 0) : size]).float().softmax(-1).topk(top, sorted=False)
+            logits = F.linear(hidden[row, max(prompt - 1, 0) : size].float(), head)
+            law = torch.softmax(logits, -1, out=logits).topk(top, sorted=False)
             at += max(prompt - 1, 0)
             arrays["top_ids"][at : at + len(law.indices)] = law.indices.cpu().numpy()
             arrays["top_p"][at : at + len(law.indices)] = law.values.cpu().numpy()
@@ -110,11 +115,21 @@ def cache_shard(
 
 
 def build_cache(
-    target: Target, shards: Sequence[Path], cache: Path, layers: tuple[int, ...], top: int = 64
+    target: Target,
+    shards: Sequence[Path],
+    cache: Path,
+    layers: tuple[int, ...],
+    top: int = 64,
+    dtype: torch.dtype | None = None,
 ) -> list[Path]:
-    """Cache sampled-text shards (`sample.read_shard`), one folder each; returns the folders in order."""
+    """Cache sampled-text shards (`sample.read_shard`), one folder each; returns the folders in order.
+
+    `dtype` runs the target in another precision than its own (bfloat16 is several times faster on some machines).
+    """
     from .sample import read_shard
 
+    if dtype is not None and dtype != target.dtype and not all((cache / s.stem / "meta.json").is_file() for s in shards):
+        target = copy.deepcopy(target).to(dtype)
     folders = []
     for shard in shards:
         folders.append(cache / shard.stem)

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 48 << 20
 
 
 class LossWeights(NamedTuple):
@@ -92,7 +92,8 @@ def head_loss(
 ) -> HeadLoss:
     """CE and L1 of n positions: hidden[n, d], latent[n, r] or None, head[Vd, d] (frozen), w2[Vd, r], weight[n].
 
-    `weight` is w_k, 0 where a position is not supervised.
+    `weight` is w_k, 0 where a position is not supervised. `head` may be bfloat16: the products then run in it,
+    softmax and sums stay float32.
     """
     return HeadLoss(*_HeadLoss.apply(hidden, latent, w2, head, law, weight, terms))
 
@@ -103,30 +104,30 @@ class _HeadLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, latent, w2, head, law, weight, terms):  # type: ignore[no-untyped-def]
         n, size = len(hidden), len(head)
+        # Head and W2 side by side: one product forward, one back. `head` sets the dtype of both.
+        matrix = head if latent is None else torch.cat([head, w2.to(head.dtype)], dim=1)
+        inputs = hidden if latent is None else torch.cat([hidden, latent.to(hidden.dtype)], dim=1)
+        inputs = inputs.to(head.dtype)
         rows = max(16, min(n, CHUNK_BYTES // (4 * size)))
         known = (law.label >= 0).to(weight.dtype)
         ce_scale = terms.ce * weight * known / (weight * known).sum().clamp(min=1e-6)
         soft_scale, l1_scale = (x * weight / weight.sum().clamp(min=1e-6) for x in (terms.soft_ce, terms.l1))
-        grad_hidden = torch.empty_like(hidden)
-        grad_latent = None if latent is None else torch.empty_like(latent)
+        grads = torch.empty(n, matrix.shape[1], dtype=head.dtype, device=head.device)
         grad_w2 = None if latent is None else torch.zeros_like(w2)
         loss = hidden.new_zeros((), dtype=torch.float32)
         parts = []
         for start in range(0, n, rows):
             part = slice(start, min(start + rows, n))
-            z = F.linear(hidden[part], head)
+            z = F.linear(inputs[part], matrix).float()
+            chunk = _chunk(z, law.rows(part), (ce_scale[part], l1_scale[part], soft_scale[part]))
+            loss += chunk.value
+            grad = chunk.grad.to(head.dtype)
+            torch.mm(grad, matrix, out=grads[part])
             if latent is not None:
-                z = z.addmm_(latent[part], w2.t())
-            scales = (ce_scale[part], l1_scale[part], soft_scale[part])
-            chunk = _chunk(z.float(), law.rows(part), scales)
-            value, grad = chunk.value, chunk.grad
-            loss += value
-            grad = grad.to(hidden.dtype)
-            torch.mm(grad, head, out=grad_hidden[part])
-            if latent is not None:
-                torch.mm(grad, w2, out=grad_latent[part])
-                grad_w2.addmm_(grad.t(), latent[part])
+                grad_w2 += grad.t() @ inputs[part, hidden.shape[1] :]
             parts.append((chunk.accept, chunk.ce, chunk.stats, chunk.remainder))
+        grad_hidden = grads[:, : hidden.shape[1]].to(hidden.dtype)
+        grad_latent = None if latent is None else grads[:, hidden.shape[1] :].to(latent.dtype)
         ctx.save_for_backward(grad_hidden, grad_latent, grad_w2)
         rest = [torch.cat(column) for column in zip(*parts, strict=True)]
         ctx.mark_non_differentiable(*rest)
@@ -177,7 +178,7 @@ def _chunk(z: Tensor, law: TargetLaw, scales: tuple[Tensor, Tensor, Tensor]) -> 
         q = law.top_p * has
         outside = (law.top_p * ~has).sum(-1)
         remainder = (1 - law.top_p.sum(-1)).clamp(min=0)
-        p = torch.softmax(z, dim=-1)
+        p = torch.softmax(z, dim=-1, out=z)
         p_top = p.gather(1, ids) * has
         ce = -p.gather(1, label).squeeze(1).clamp(min=1e-30).log()
         soft = -(q * p_top.clamp(min=1e-30).log()).sum(-1)
