@@ -35,20 +35,22 @@ def sample_responses(
     temperature: float = 1.0,
     seed: int = 0,
     *,
-    first: int = 0,
+    keys: Sequence[int] | None = None,
     lookahead: int = 0,
     feature_layers: tuple[int, ...] = (),
     keep: Keep | None = None,
 ) -> list[list[int]]:
     """One response (ids, the stop token included) for each prompt, all decoded side by side.
 
-    Response i draws the uniforms of request `first + i`, so its text depends on its neighbours only through
-    rounding. `lookahead` more tokens are sampled after the end (what a verify pass past the end would see).
+    Response i draws the uniforms of request `keys[i]` (default i), so its text depends on its neighbours
+    only through rounding. `lookahead` more tokens are sampled after the end (what a verify pass past the
+    end would see).
     `keep` sees every forward's outputs, prompts included.
     """
     if not prompts or min(map(len, prompts)) == 0:
         raise SpecschedError("sampling needs at least one prompt and no empty ones")
     n, stop = len(prompts), set(target.config.eos_token_ids)
+    names = np.arange(n) if keys is None else np.array(keys, dtype=np.int64)
     cache = target.new_cache(n, max(map(len, prompts)) + max_tokens + lookahead)
     hidden = prefill(target, prompts, cache, feature_layers, keep)
     out: list[list[int]] = [[] for _ in prompts]
@@ -57,7 +59,7 @@ def sample_responses(
     owner = list(range(n))  # owner[slot]: whose response the slot holds; slots stay 0..m-1 without holes
     step = 0
     while True:
-        u = uniforms(seed, TARGET, first + np.array(owner), np.full(len(owner), step), 1)[:, 0]
+        u = uniforms(seed, TARGET, names[owner], np.full(len(owner), step), 1)[:, 0]
         tokens = draw(laws(target.logits(hidden), temperature), u.to(target.device)).cpu()
         for slot, token in enumerate(tokens.tolist()):
             who = owner[slot]
@@ -200,8 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         start = time.perf_counter()
         chosen = shard_prompts(prompts, shard, options.per_domain)
         ids = [prompt_ids(target, p.turns) for p in chosen]
+        keys = range(shard * len(ids), (shard + 1) * len(ids))
         answers = sample_responses(
-            target, ids, options.max_tokens, options.temperature, options.seed, first=shard * len(ids)
+            target, ids, options.max_tokens, options.temperature, options.seed, keys=keys
         )
         write_shard(path, list(zip(ids, answers, chosen, strict=True)))
         count, seconds = sum(map(len, answers)), time.perf_counter() - start
