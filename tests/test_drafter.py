@@ -102,7 +102,7 @@ def test_golden_greedy_decode_round_by_round(golden):
     assert text[: case["greedy_output_ids"].shape[1]] == case["greedy_output_ids"][0].tolist()
 
 
-# --- our own laws, on small random drafters ------------------------------------------------------------------
+# --- our own laws, on small random drafters -----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,8 @@ def _drafter(target, kind="dspark", head="vanilla", **changes):
     rank = 0 if head == "none" else 5
     spark = kind == "dspark"
     config = DrafterConfig(
-        kind=kind, vocab_size=V, hidden_size=D, intermediate_size=20, num_hidden_layers=1 if kind == "eagle3" else 2,
+        kind=kind, vocab_size=V, hidden_size=D, intermediate_size=20, num_hidden_layers=1 if kind == "eagle3"
+        else 2,
         num_attention_heads=4, num_key_value_heads=2, head_dim=6, block_size=4, target_layer_ids=(0, 1),
         mask_token_id=3, markov_rank=rank if spark else 0, markov_head_type=head if spark else "none",
         enable_confidence_head=spark, confidence_head_with_markov=spark and head != "none",
@@ -152,7 +153,9 @@ def _filled(drafter, tokens, features):
 
 @pytest.mark.parametrize(("kind", "head"), KINDS)
 def test_drafting_equals_teacher_forcing(target, kind, head):
-    """The batch drawn token by token sees exactly what the training pass sees when the tokens are the text's."""
+    """The batch drawn token by token sees exactly what the training pass sees when the tokens are the
+    text's.
+    """
     drafter = _drafter(target, kind, head)
     tokens, features = _text(target, drafter)
     anchors = torch.tensor([[3, 9, 5], [1, 7, 11]])
@@ -190,7 +193,9 @@ def test_one_row_at_a_time_is_the_same(target, kind, head):
 
 @pytest.mark.parametrize(("kind", "head"), KINDS)
 def test_confidence_never_sees_its_own_token(target, kind, head):
-    """The losslessness hypothesis: changing the tokens drawn from k on leaves confidences up to k unchanged."""
+    """The losslessness hypothesis: changing the tokens drawn from k on leaves confidences up to k
+    unchanged.
+    """
     drafter = _drafter(target, kind, head)
     tokens, features = _text(target, drafter)
     context = _filled(drafter, tokens, features)

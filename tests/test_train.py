@@ -1,4 +1,4 @@
-"""Training: the losses against an oracle written from equations 9 to 12, resuming to the bit, and a short run."""
+"""Training: losses against an oracle written from equations 9 to 12, resuming to the bit, a short run."""
 
 from __future__ import annotations
 
@@ -70,9 +70,19 @@ def test_top_tokens_bound_the_total_variation_from_below():
     hidden, head, target_hidden = torch.randn(40, D), torch.randn(V, D), torch.randn(40, D)
     p_t = torch.softmax(target_hidden @ head.T, -1)
     label = torch.zeros(40, dtype=torch.int64)
-    exact = head_loss(hidden, None, head, None, TargetLaw(label, hidden=target_hidden, head=head), torch.ones(40), LossWeights())
+    exact = head_loss(
+        hidden,
+        None,
+        head,
+        None,
+        TargetLaw(label, hidden=target_hidden, head=head),
+        torch.ones(40),
+        LossWeights(),
+    )
     top = p_t.topk(5)
-    near = head_loss(hidden, None, head, None, TargetLaw(label, top.indices, top.values), torch.ones(40), LossWeights())
+    near = head_loss(
+        hidden, None, head, None, TargetLaw(label, top.indices, top.values), torch.ones(40), LossWeights()
+    )
     short = near.accept - exact.accept
     assert float(short.min()) > -1e-5
     assert bool((short <= near.remainder + 1e-5).all())
@@ -107,7 +117,7 @@ def test_position_weights():
     assert position_weights(3, None).tolist() == [1, 1, 1]
 
 
-# --- a small world: a random target, its own greedy-ish text, a drafter ---------------------------------------
+# --- a small world: a random target, its own greedy-ish text, a drafter -------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +150,9 @@ def folders(target, tmp_path_factory):
 
 
 def _config(**changes):
-    return DrafterConfig("dspark", V, D, 24, 1, 4, 2, 4, G, (0, 1), 1, 4, "vanilla", True, True).replace(**changes)
+    return DrafterConfig("dspark", V, D, 24, 1, 4, 2, 4, G, (0, 1), 1, 4, "vanilla", True, True).replace(
+        **changes
+    )
 
 
 def _trainer(target, folders, config=None, **settings):
@@ -176,7 +188,7 @@ def test_text_batches_point_at_the_right_tokens(target, folders):
 
 def test_confidence_labels_are_one_minus_tv(target, folders):
     trainer = _trainer(target, folders, whole_law=True)
-    _, result, inside = trainer.losses(0)
+    _, result, _ = trainer.losses(0)
     texts, anchors = trainer.text.pick(trainer.pool, 0, 0, 3, 4)
     law = trainer.text.law(texts, anchors, target)
     batch, _ = trainer.text.batch(texts, anchors)
@@ -185,7 +197,8 @@ def test_confidence_labels_are_one_minus_tv(target, folders):
     p_d = torch.softmax(logits.flatten(0, 1), -1)
     p_t = torch.softmax(target.logits(law.hidden), -1)
     torch.testing.assert_close(result.accept, 1 - (p_d - p_t).abs().sum(-1) / 2, atol=1e-5, rtol=1e-5)
-    # ... and the mean of min(1, p_d(y) / p_t(y)) over y from the target is the same number (what a trace records).
+    # ... and the mean of min(1, p_d(y) / p_t(y)) over y from the target is the same number (what a trace
+    # records).
     ratio = (p_t * (p_d / p_t).clamp(max=1)).sum(-1)
     torch.testing.assert_close(ratio, result.accept, atol=1e-5, rtol=1e-5)
 
@@ -197,7 +210,8 @@ def test_loss_falls(target, folders, kind):
         config = _config(markov_head_type="rnn")
     elif kind != "dspark":
         config = _config(
-            kind=kind, markov_rank=0, markov_head_type="none", enable_confidence_head=False, confidence_head_with_markov=False
+            kind=kind, markov_rank=0, markov_head_type="none", enable_confidence_head=False,
+            confidence_head_with_markov=False
         )  # fmt: skip
     trainer = _trainer(target, folders, config, steps=60, whole_law=True)
     first = sum(trainer.losses(i)[0].item() for i in range(100, 105))
@@ -236,7 +250,9 @@ def _shards(folder: Path, count=2):
         for j in range(16):
             start = rng.integers(0, V)
             response = [(int(start) + 3 * k) % V for k in range(14)]
-            rows.append((rng.integers(0, V, 3).tolist(), response, Prompt(("x",), ("math", "chat")[j % 2], "made up")))
+            rows.append(
+                (rng.integers(0, V, 3).tolist(), response, Prompt(("x",), ("math", "chat")[j % 2], "made up"))
+            )
         write_shard(folder / f"shard-{i}.npz", rows)
     return sorted(folder.glob("*.npz"))
 
@@ -244,7 +260,9 @@ def _shards(folder: Path, count=2):
 def test_train_end_to_end(target, tmp_path):
     """From shards to a folder that loads and drafts what the trained weights drafted."""
     losses = []
-    settings = TrainSettings(steps=40, texts=4, anchors=4, warmup=4, learning_rate=4e-3, reduced_precision=False)
+    settings = TrainSettings(
+        steps=40, texts=4, anchors=4, warmup=4, learning_rate=4e-3, reduced_precision=False
+    )
     report = train(
         target, _shards(tmp_path), tmp_path / "out", _config(), settings,
         draft_vocab_size=24, held_out=0.3, progress=False, on_step=lambda trainer, loss: losses.append(loss),
@@ -257,7 +275,9 @@ def test_train_end_to_end(target, tmp_path):
     text.scale = torch.ones_like(text.scale)  # the saved drafter takes raw features
     again = evaluate(drafter, target, text, text.of(True))
     assert again["all"]["anchors"] == report["all"]["anchors"]
-    assert again["all"]["tau"] == pytest.approx(report["all"]["tau"], abs=0.02)  # weights were rounded to bfloat16
+    assert again["all"]["tau"] == pytest.approx(
+        report["all"]["tau"], abs=0.02
+    )  # weights were rounded to bfloat16
     seen = observe(drafter, target, text, text.of(True))
     assert bool(((seen.accept >= 0) & (seen.accept <= 1 + 1e-6)).all())
 

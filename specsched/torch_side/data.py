@@ -1,13 +1,16 @@
-"""Training text with the target's view of it, computed once: features, last hidden states, likeliest next tokens.
+"""Training text with the target's view of it, computed once: features, last hidden states, likeliest next
+tokens.
 
-One folder per shard of sampled text (`sample.py`), arrays memory-mapped when read, so that any amount of text trains in
+One folder per shard of sampled text (`sample.py`), arrays memory-mapped when read, so that any amount of
+text trains in
 little memory and new shards join by being there:
 
     tokens [prompt | response] of text 0, then text 1, ...        int32[n]
     features float16[n, F], hidden float16[n, d]                   the target's, at each token
     top_ids int32[n, K], top_p float16[n, K]                       its next-token law, responses only
 
-Texts are split by prompt, by a hash: `held_out` never reaches the backbone; the confidence head is fitted there.
+Texts are split by prompt, by a hash: `held_out` never reaches the backbone; the confidence head is fitted
+there.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ SCHEMA = "specsched/drafter-text/1"
 
 
 class Text(NamedTuple):
-    """Where one text lies: tokens `start` to `stop` of shard `shard`, the response from `start + prompt` on."""
+    """Where one text lies: tokens `start` to `stop` of shard `shard`, the response from `start + prompt`
+    on.
+    """
 
     shard: int
     start: int
@@ -58,7 +63,8 @@ def cache_shard(
     top: int = 64,
     batch_tokens: int = 4096,
 ) -> None:
-    """Run the target once over (prompt ids, response ids, domain) rows and write the folder; skipped when there.
+    """Run the target once over (prompt ids, response ids, domain) rows and write the folder; skipped when
+    there.
 
     A bfloat16 target still gets float32 logits: they are what decides the labels.
 
@@ -82,7 +88,12 @@ def cache_shard(
     folder.mkdir(parents=True, exist_ok=True)
     n = sum(len(p) + len(r) for p, r, _ in rows)
     d, width = target.config.hidden_size, len(layers) * target.config.hidden_size
-    shapes = {"features": (n, width, "f2"), "hidden": (n, d, "f2"), "top_ids": (n, top, "i4"), "top_p": (n, top, "f2")}
+    shapes = {
+        "features": (n, width, "f2"),
+        "hidden": (n, d, "f2"),
+        "top_ids": (n, top, "i4"),
+        "top_p": (n, top, "f2"),
+    }
     arrays = {
         name: np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=dtype, shape=(a, b))
         for name, (a, b, dtype) in shapes.items()
@@ -124,11 +135,16 @@ def build_cache(
 ) -> list[Path]:
     """Cache sampled-text shards (`sample.read_shard`), one folder each; returns the folders in order.
 
-    `dtype` runs the target in another precision than its own (bfloat16 is several times faster on some machines).
+    `dtype` runs the target in another precision than its own (bfloat16 is several times faster on some
+    machines).
     """
     from .sample import read_shard
 
-    if dtype is not None and dtype != target.dtype and not all((cache / s.stem / "meta.json").is_file() for s in shards):
+    if (
+        dtype is not None
+        and dtype != target.dtype
+        and not all((cache / s.stem / "meta.json").is_file() for s in shards)
+    ):
         target = copy.deepcopy(target).to(dtype)
     folders = []
     for shard in shards:
@@ -140,7 +156,8 @@ def build_cache(
 
 
 class TrainingText:
-    """Cached shards as one pool of texts. Batches depend on (seed, step) alone, so a resumed run repeats nothing.
+    """Cached shards as one pool of texts. Batches depend on (seed, step) alone, so a resumed run repeats
+    nothing.
 
     `scale` float32[F]: root mean square of each feature, for conditioning (folded into `fc` when saved).
     """
@@ -153,7 +170,9 @@ class TrainingText:
         max_length: int = 1024,
     ) -> None:
         if not folders:
-            raise SpecschedError("no cached text to train on; sample some first (specsched.torch_side.sample)")
+            raise SpecschedError(
+                "no cached text to train on; sample some first (specsched.torch_side.sample)"
+            )
         self.block_size = block_size
         self.texts: list[Text] = []
         self.shards = []
@@ -197,18 +216,21 @@ class TrainingText:
             )
         return mass
 
-    def pick(self, pool: Sequence[Text], seed: int, step: int, texts: int, anchors: int) -> tuple[list[Text], Tensor]:
-        """Draw `texts` texts of similar length from `pool` and `anchors` anchors in each: int64[texts, anchors].
+    def pick(
+        self, pool: Sequence[Text], seed: int, step: int, texts: int, anchors: int
+    ) -> tuple[list[Text], Tensor]:
+        """Draw `texts` texts of similar length from `pool` and `anchors` anchors in each: int64[texts,
+        anchors].
 
         A text is drawn in proportion to the anchors it offers; anchors differ where there are enough of them.
         """
         rng = np.random.default_rng((seed, step))
         edges = np.cumsum([t.anchors for t in pool])
         first = int(np.searchsorted(edges, rng.integers(edges[-1]), side="right"))
-        near = np.arange(max(0, first - 4 * texts), min(len(pool), first + 4 * texts))
-        weight = np.array([pool[i].anchors for i in near], dtype=np.float64)
-        size = min(texts, len(near))
-        chosen = [pool[i] for i in rng.choice(near, size, replace=False, p=weight / weight.sum())]
+        near = list(pool[max(0, first - 4 * texts) : first + 4 * texts])
+        weight = np.array([t.anchors for t in near], dtype=np.float64)
+        picked = rng.choice(len(near), min(texts, len(near)), replace=False, p=weight / weight.sum())
+        chosen = [near[i] for i in picked.tolist()]
         rows = [
             np.sort(t.prompt + rng.choice(t.anchors, anchors, replace=t.anchors < anchors)) for t in chosen
         ]
@@ -223,7 +245,9 @@ class TrainingText:
         features = torch.zeros(len(texts), length, self.scale.numel())
         for row, t in enumerate(texts):
             shard = self.shards[t.shard]
-            tokens[row, : t.stop - t.start] = torch.from_numpy(shard["tokens"][t.start : t.stop].astype(np.int64))
+            tokens[row, : t.stop - t.start] = torch.from_numpy(
+                shard["tokens"][t.start : t.stop].astype(np.int64)
+            )
             part = np.array(shard["features"][t.start : min(t.stop, t.start + length)])  # a writable copy
             features[row, : len(part)] = torch.from_numpy(part)
         features /= self.scale
@@ -250,13 +274,13 @@ class TrainingText:
         label = joined["label"] if self.row_of is None else self.row_of[joined["label"]]
         if whole is not None:
             hidden = joined["hidden"].float().to(whole.device)
-            return TargetLaw(
-                label, hidden=hidden, head=whole.lm_head.weight, draft_ids=self.draft_ids
-            )
+            return TargetLaw(label, hidden=hidden, head=whole.lm_head.weight, draft_ids=self.draft_ids)
         ids = joined["top_ids"].long()
         return TargetLaw(label, ids if self.row_of is None else self.row_of[ids], joined["top_p"].float())
 
     def _feature_scale(self) -> Tensor:
-        """Root mean square of each feature over some texts of the first shard (it must not change on resuming)."""
+        """Root mean square of each feature over some texts of the first shard (it must not change on
+        resuming).
+        """
         part = np.asarray(self.shards[0]["features"][:20000], dtype=np.float32)
         return torch.from_numpy(np.sqrt((part**2).mean(0)) + 1e-3)

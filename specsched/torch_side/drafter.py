@@ -1,4 +1,5 @@
-"""DSpark: a parallel backbone over injected target features, a sequential head, a confidence head (section 3).
+"""DSpark: a parallel backbone over injected target features, a sequential head, a confidence head (section
+3).
 
     slots   [ anchor | mask | mask | ... ]   γ inputs, position anchor .. anchor + γ - 1
     predict [ a + 1  | a + 2 | ...       ]   γ logits: the anchor's own slot is the first predicted position
@@ -10,7 +11,7 @@ DFlash, the parallel baseline, is the same backbone with γ masks beside the anc
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +77,7 @@ class DSpark(Drafter):
         self.markov_head = make_markov_head(config)
         self.confidence_head = ConfidenceHead(config) if config.enable_confidence_head else None
 
-    # --- the backbone ----------------------------------------------------------------------------------------
+    # --- the backbone ---------------------------------------------------------------------------------------
 
     def context_keys(self, features: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Fuse features (eq. 2) and inject them (eq. 3): features[..., t, F], positions int64[..., t].
@@ -85,7 +86,7 @@ class DSpark(Drafter):
         """
         fused = self.hidden_norm(self.fc(features))
         rope = self.rope(positions)
-        return [layer.self_attn.keys_values(fused, *rope) for layer in self.layers]
+        return [cast(_Layer, layer).self_attn.keys_values(fused, *rope) for layer in self.layers]
 
     def block_hidden(
         self,
@@ -94,7 +95,8 @@ class DSpark(Drafter):
         context: list[tuple[Tensor, Tensor]],
         visible: Tensor,
     ) -> Tensor:
-        """The backbone over blocks: anchors int64[B, A], context per layer [B, kv, S, hd], visible bool[B, A, S].
+        """The backbone over blocks: anchors int64[B, A], context per layer [B, kv, S, hd], visible bool[B,
+        A, S].
 
         Returns the hidden states the γ predictions are read from: [B, A, γ, d].
         """
@@ -110,7 +112,7 @@ class DSpark(Drafter):
             x = layer(x, rope, layer_context, visible)
         return self.norm(x)[..., self.masks_beside_anchor :, :]
 
-    # --- training --------------------------------------------------------------------------------------------
+    # --- training -------------------------------------------------------------------------------------------
 
     def teacher(self, batch: TeacherBatch) -> Teacher:
         """Teacher-forced pass: the whole block at once, true tokens before every position."""
@@ -126,7 +128,7 @@ class DSpark(Drafter):
         latent = self.markov_head.block_latent(previous, hidden)
         return Teacher(hidden, latent, self.markov_head.markov_w1(previous))
 
-    # --- decoding --------------------------------------------------------------------------------------------
+    # --- decoding -------------------------------------------------------------------------------------------
 
     def extend_context(
         self, context: DraftContext, slots: Tensor, positions: Tensor, features: Tensor, tokens: Tensor | None
@@ -153,7 +155,7 @@ class DSpark(Drafter):
         hidden = self._hidden_rows(anchor_tokens, anchor_positions, context, slots)
         base = self.base_logits(hidden)
         head = self.markov_head
-        state = None if head is None else head.start(len(hidden))
+        state = hidden[:, 0] if head is None else head.start(len(hidden))
         previous = anchor_tokens
         tokens, laws, confidences, logits = [], [], [], []
         for k in range(self.block_size):
@@ -176,7 +178,9 @@ class DSpark(Drafter):
         return DraftBlock(*(torch.stack(parts, dim=1) for parts in (tokens, laws, confidences, logits)))
 
     def _hidden_rows(self, tokens: Tensor, positions: Tensor, context: DraftContext, slots: Tensor) -> Tensor:
-        """Hidden states [R, γ, d] of R rows. Rows of one slot share its keys: rows become [slots, anchors]."""
+        """Hidden states [R, γ, d] of R rows. Rows of one slot share its keys: rows become [slots,
+        anchors].
+        """
         used, group, counts = slots.unique(return_inverse=True, return_counts=True)
         if len(used) == len(slots):
             order = torch.arange(len(slots), device=slots.device)
@@ -202,7 +206,9 @@ class DSpark(Drafter):
 
 
 class DFlash(DSpark):
-    """The parallel baseline: the anchor beside γ masks, predictions read at the masks, every position alone."""
+    """The parallel baseline: the anchor beside γ masks, predictions read at the masks, every position
+    alone.
+    """
 
     masks_beside_anchor = 1
 
@@ -233,8 +239,9 @@ def make_drafter(
                 parameter.normal_(0, 0.02, generator=generator)
             elif name.endswith("bias"):
                 parameter.zero_()
-        if getattr(drafter, "markov_head", None) is not None:
-            drafter.markov_head.markov_w2.weight.zero_()  # the bias starts at nothing: U_k alone
+        if drafter.markov_w2 is not None:
+            drafter.markov_w2.zero_()  # the bias starts at nothing: U_k alone
+        drafter.norm.weight.copy_(target.norm.weight)  # the frozen LM head expects inputs of this scale
     drafter = drafter.to(device=target.device, dtype=target.dtype)
     drafter.attach_target(target)
     return drafter
@@ -246,7 +253,8 @@ def load_drafter(
     dtype: torch.dtype | None = None,
     block_size: int | None = None,
 ) -> Drafter:
-    """Load a drafter ready to run on `target`'s device: a folder in DeepSpec layout, or a bundled model's name.
+    """Load a drafter ready to run on `target`'s device: a folder in DeepSpec layout, or a bundled model's
+    name.
 
     A file without `embed_tokens` and `lm_head` takes them from the target. `dtype` defaults to the target's.
     `block_size` drafts fewer (or more) tokens than the drafter was trained for.
@@ -291,7 +299,8 @@ def save_drafter(
     share_embeddings: bool = True,
     notes: dict[str, Any] | None = None,
 ) -> None:
-    """Write `config.json` + `model.safetensors`, atomically. With `share_embeddings=False` the file is a whole
+    """Write `config.json` + `model.safetensors`, atomically. With `share_embeddings=False` the file is a
+    whole
     DeepSpec checkpoint (only possible without a draft vocabulary); `notes` go under `specsched.notes`."""
     state = drafter.own_state()
     config = drafter.config.replace(shared_embeddings=share_embeddings)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..errors import SpecschedError
 from .drafter_config import DrafterConfig
+from .heads import ConfidenceHead, MarkovHead
 from .target import RMSNorm, Target, rotate
 
 Sampler = Callable[[int, Tensor], Tensor]
@@ -133,7 +134,8 @@ class MLP(nn.Module):
 
 
 class DraftContext:
-    """Per-slot keys and values of settled text, [layers][slots, kv heads, capacity, head_dim]; grows by itself.
+    """Per-slot keys and values of settled text, [layers][slots, kv heads, capacity, head_dim]; grows by
+    itself.
 
     `observe` after every target forward, with the features of the tokens that are settled; `draft` then
     reads positions below each anchor.
@@ -144,11 +146,10 @@ class DraftContext:
         self.slots, self.capacity = slots, max(capacity, 1)
         c, weight = drafter.config, drafter.fc.weight
         shape = (slots, c.num_key_value_heads, self.capacity, c.head_dim)
-        make = {"dtype": weight.dtype, "device": weight.device}
-        self.keys = [torch.zeros(shape, **make) for _ in range(c.num_hidden_layers)]
-        self.values = [torch.zeros(shape, **make) for _ in range(c.num_hidden_layers)]
+        self.keys = [weight.new_zeros(shape) for _ in range(c.num_hidden_layers)]
+        self.values = [weight.new_zeros(shape) for _ in range(c.num_hidden_layers)]
         # Eagle3 pairs a feature with the *next* token, so it keeps the fused features as well.
-        self.fused = torch.zeros(slots, self.capacity, c.hidden_size, **make) if c.kind == "eagle3" else None
+        self.fused = weight.new_zeros(slots, self.capacity, c.hidden_size) if c.kind == "eagle3" else None
         self.lengths = torch.zeros(slots, dtype=torch.int64)
 
     def observe(
@@ -199,6 +200,8 @@ class Drafter(nn.Module):
 
     draft_ids: Tensor | None
     head_weight: Tensor
+    markov_head: MarkovHead | None
+    confidence_head: ConfidenceHead | None
 
     def __init__(self, config: DrafterConfig, draft_ids: Tensor | None = None) -> None:
         super().__init__()
@@ -213,11 +216,14 @@ class Drafter(nn.Module):
         self.register_buffer("draft_ids", draft_ids, persistent=False)
         self.register_buffer("head_weight", torch.zeros(0), persistent=False)
         self.embed_tokens = nn.Embedding(0, c.hidden_size)
+        self.markov_head = self.confidence_head = None
 
-    # --- the frozen half, shared with the target -------------------------------------------------------------
+    # --- the frozen half, shared with the target ------------------------------------------------------------
 
     def attach(self, embed_weight: Tensor, head_weight: Tensor) -> None:
-        """Use these as frozen embedding and LM head, both [V, d] (the target's own, or a checkpoint's copy)."""
+        """Use these as frozen embedding and LM head, both [V, d] (the target's own, or a checkpoint's
+        copy).
+        """
         c = self.config
         for name, weight in (("embedding", embed_weight), ("LM head", head_weight)):
             if tuple(weight.shape) != (c.vocab_size, c.hidden_size):
@@ -243,7 +249,7 @@ class Drafter(nn.Module):
         """The trainable parameters."""
         return [p for name, p in self.named_parameters() if not name.startswith("embed_tokens.")]
 
-    # --- what the kinds implement ----------------------------------------------------------------------------
+    # --- what the kinds implement ---------------------------------------------------------------------------
 
     def teacher(self, batch: TeacherBatch) -> Teacher:
         """Teacher-forced pass for training."""
@@ -273,7 +279,7 @@ class Drafter(nn.Module):
         """
         raise NotImplementedError
 
-    # --- shared pieces ---------------------------------------------------------------------------------------
+    # --- shared pieces --------------------------------------------------------------------------------------
 
     def new_context(self, slots: int, capacity: int = 256) -> DraftContext:
         """An empty context store for this drafter."""
@@ -282,6 +288,11 @@ class Drafter(nn.Module):
     def base_logits(self, hidden: Tensor) -> Tensor:
         """LM head of the drafter: hidden[..., d] -> [..., Vd] over the draft vocabulary."""
         return F.linear(hidden, self.head_weight)
+
+    @property
+    def markov_w2(self) -> Tensor | None:
+        """W2 of the Markov head, [Vd, r], None without one."""
+        return None if self.markov_head is None else self.markov_head.markov_w2.weight
 
     def rope(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin [..., head_dim / 2] at int64 positions, computed in float32."""
@@ -317,7 +328,7 @@ class Drafter(nn.Module):
             slot = int(slots[r])
             raise SpecschedError(
                 f"row {r}: the anchor is at position {int(positions[r])} but slot {slot} holds features of "
-                f"{int(context.lengths[slot])} positions; observe the target's features up to the anchor first"
+                f"{int(context.lengths[slot])} positions; observe the target's features up to it first"
             )
 
 

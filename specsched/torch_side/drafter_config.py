@@ -7,6 +7,7 @@ official implementation reads it, so published checkpoints need no change.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Any
 
 from ..errors import FormatError
@@ -72,7 +73,7 @@ class DrafterConfig:
         need(bool(self.target_layer_ids), "target_layer_ids is empty; name at least one target layer")
         ids = self.target_layer_ids
         need(
-            all(a < b for a, b in zip(ids, ids[1:], strict=False)),
+            all(a < b for a, b in pairwise(ids)),
             f"target_layer_ids {list(ids)} must strictly increase",
         )
         need(

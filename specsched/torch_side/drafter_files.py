@@ -1,6 +1,8 @@
-"""Drafter folders on disk: DeepSpec's layout (`config.json` + `model.safetensors`), with two optional extensions.
+"""Drafter folders on disk: DeepSpec's layout (`config.json` + `model.safetensors`), with two optional
+extensions.
 
-1. `embed_tokens` and `lm_head` may be absent (`specsched.shared_embeddings`): they are the target's own, frozen.
+1. `embed_tokens` and `lm_head` may be absent (`specsched.shared_embeddings`): they are the target's own,
+frozen.
 2. `draft_vocab_ids` int32[Vd]: the vocabulary rows the drafter may propose (`specsched.draft_vocab_size`).
 """
 
@@ -22,7 +24,9 @@ IDS = "draft_vocab_ids"
 
 
 def find_model(name_or_path: str | os.PathLike[str]) -> Path:
-    """Folder of a drafter: a path, else a bundled model's name. Raises FormatError naming the bundled ones."""
+    """Folder of a drafter: a path, else a bundled model's name. Raises FormatError naming the bundled
+    ones.
+    """
     path = Path(name_or_path)
     if path.is_dir():
         return path

@@ -6,6 +6,8 @@ After the first step the layer's own output stands in for the feature (training-
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -39,6 +41,11 @@ class Eagle3(Drafter):
             raise SpecschedError(f"Eagle3 has one layer, the config says {config.num_hidden_layers}")
         self.layers = nn.ModuleList([_Eagle3Layer(config)])
 
+    @property
+    def layer(self) -> _Eagle3Layer:
+        """The one layer."""
+        return cast(_Eagle3Layer, self.layers[0])
+
     def _step(
         self,
         tokens: Tensor,
@@ -48,8 +55,10 @@ class Eagle3(Drafter):
         visible: Tensor,
         own: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """One step of B x A blocks: tokens, position [B, A], feature [B, A, d] -> (output [B, A, d], own keys)."""
-        layer = self.layers[0]
+        """One step of B x A blocks: tokens, position [B, A], feature [B, A, d] -> (output [B, A, d], own
+        keys).
+        """
+        layer = self.layer
         x = layer.pair(self.embed_tokens(tokens), feature).unsqueeze(2)
         rope = self.rope(position.unsqueeze(-1))
         k, v = layer.self_attn.keys_values(x, *rope)
@@ -60,7 +69,7 @@ class Eagle3(Drafter):
 
     def teacher(self, batch: TeacherBatch) -> Teacher:
         """Training-time test: γ steps that feed their own outputs, true tokens as inputs."""
-        layer = self.layers[0]
+        layer = self.layer
         length = batch.features.shape[1]
         everywhere = torch.arange(length, device=batch.features.device)
         fused = self.fc(batch.features)
@@ -87,7 +96,7 @@ class Eagle3(Drafter):
         # The pair at j waits for token j + 1: every observed token completes the pair before it.
         later = positions > 0
         slots, before, tokens = slots[later], positions[later] - 1, tokens[later]
-        layer = self.layers[0]
+        layer = self.layer
         pairs = layer.pair(self.embed_tokens(tokens), context.fused[slots, before])
         k, v = layer.self_attn.keys_values(pairs, *self.rope(before))
         context.keys[0][slots, :, before] = k.transpose(0, 1)

@@ -1,8 +1,11 @@
 """The last stage of training: fit the confidence head on text the backbone never saw, and measure there.
 
-Labels of memorised text are too good (its 1 - TV is near 1), which shows as a shift that temperatures cannot mend;
-so the head is refitted on the held-out texts with the backbone frozen. Survival here is exact, not sampled: along the
-target's own text y the prefix up to k survives with probability prod_i min(1, p_d(y_i) / p_t(y_i)), whose mean is the
+Labels of memorised text are too good (its 1 - TV is near 1), which shows as a shift that temperatures cannot
+mend;
+so the head is refitted on the held-out texts with the backbone frozen. Survival here is exact, not sampled:
+along the
+target's own text y the prefix up to k survives with probability prod_i min(1, p_d(y_i) / p_t(y_i)), whose
+mean is the
 acceptance of a dense trace (DESIGN: dense mode).
 """
 
@@ -47,7 +50,9 @@ def observe(
     temperature: float = 1.0,
     limit: int = 20000,
 ) -> Observed:
-    """Run the drafter teacher-forced at random anchors of every text of the pool, against the whole target law."""
+    """Run the drafter teacher-forced at random anchors of every text of the pool, against the whole
+    target law.
+    """
     parts: list[tuple[Tensor, ...]] = []
     count = 0
     generator = torch.Generator().manual_seed(seed)
@@ -60,11 +65,12 @@ def observe(
         batch = type(batch)(*(x.to(target.device) for x in batch))
         out = drafter.teacher(batch)
         logits = drafter.base_logits(out.hidden)
-        head = getattr(drafter, "confidence_head", None)
-        if out.latent is not None:
-            logits = logits + F.linear(out.latent, drafter.markov_head.markov_w2.weight)
+        head = drafter.confidence_head
+        if out.latent is not None and drafter.markov_w2 is not None:
+            logits = logits + F.linear(out.latent, drafter.markov_w2)
         logits = logits.float()
-        p_t = (F.linear(law.hidden, law.head).float() / temperature).softmax(-1)
+        assert law.hidden is not None
+        p_t = (F.linear(law.hidden, target.lm_head.weight).float() / temperature).softmax(-1)
         p_t = p_t.view(*logits.shape[:2], -1)
         next_tokens = batch.windows(drafter.block_size + 1)[:, 1:]
         p_y = p_t.gather(-1, next_tokens.unsqueeze(-1)).squeeze(-1)
@@ -78,14 +84,12 @@ def observe(
             inputs = peak_confidence(logits).unsqueeze(-1)
         else:
             pieces = [out.hidden]
-            if head.with_markov:
+            if head.with_markov and out.embedded is not None:
                 pieces.append(out.embedded)
             if head.with_stats:
                 pieces.append(draft_stats(logits))
             inputs = torch.cat(pieces, dim=-1)
-        parts.append(
-            (inputs.cpu(), accept.cpu(), ratio.cpu(), inside, torch.full((len(some),), number))
-        )
+        parts.append((inputs.cpu(), accept.cpu(), ratio.cpu(), inside, torch.full((len(some),), number)))
         count += len(some)
         if count >= limit:
             break
@@ -169,15 +173,20 @@ def evaluate(
     temperature: float = 1.0,
     limit: int = 20000,
 ) -> dict[str, Any]:
-    """Measure on a pool: anchor-mean tau (bonus included), acceptance per position, AUC and raw ECE, by domain.
+    """Measure on a pool: anchor-mean tau (bonus included), acceptance per position, AUC and raw ECE, by
+    domain.
 
     Only anchors with all γ drafts inside the text count, as in a dense trace. The same text also fitted the
     confidence head when the pool is the held-out side: its AUC and ECE are then slightly flattering.
     """
     seen = observe(drafter, target, text, pool, anchors, seed, temperature, limit)
-    head = getattr(drafter, "confidence_head", None)
+    head = drafter.confidence_head
     with torch.no_grad():
-        logit = seen.inputs.squeeze(-1) if head is None else head.proj(seen.inputs.to(head.proj.weight)).squeeze(-1)
+        logit = (
+            seen.inputs.squeeze(-1)
+            if head is None
+            else head.proj(seen.inputs.to(head.proj.weight)).squeeze(-1)
+        )
     score = logit.float().sigmoid().cumprod(-1)
     alive = survival(seen.ratio, seen.inside)
     full = seen.inside.all(-1)

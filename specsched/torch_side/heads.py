@@ -1,4 +1,5 @@
-"""The sequential half of DSpark: Markov, gated and RNN heads (equations 4 to 6), and the confidence head (eq. 7).
+"""The sequential half of DSpark: Markov, gated and RNN heads (equations 4 to 6), and the confidence head
+(eq. 7).
 
 Every Markov head is a low-rank bias W2 · u_k on the backbone's logits; the kinds differ only in the latent
 u_k of width r they make from the token before. Training needs u_k for a whole block at once

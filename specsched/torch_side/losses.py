@@ -4,10 +4,13 @@ With w_k = exp(-(k-1)/decay) and the means taken over all supervised positions, 
 
     L = 0.1 · mean CE(p_d, token) + 0.9 · mean |p_d - p_t|_1 + 1.0 · mean BCE(c, 1 - TV(p_d, p_t))
 
-The second term is the L1 distance, twice the total variation, as the official implementation has it. CE and L1
+The second term is the L1 distance, twice the total variation, as the official implementation has it. CE and
+L1
 meet the vocabulary: they are computed in chunks of rows, with the gradient taken on the way (`_HeadLoss`), so
-that memory is chunk x V whatever the batch. The target's law is either whole (from its last hidden state) or its
-top tokens and one bucket for the remainder: then TV is a lower bound, short by at most min(p_d, p_t) mass of the
+that memory is chunk x V whatever the batch. The target's law is either whole (from its last hidden state) or
+its
+top tokens and one bucket for the remainder: then TV is a lower bound, short by at most min(p_d, p_t) mass of
+the
 bucket (`remainder` of the result says how much mass that is).
 """
 
@@ -30,7 +33,9 @@ class LossWeights(NamedTuple):
     confidence: float = 1.0
     soft_ce: float = 0.0
     decay: float = 4.0
-    """Decay constant of the position weights, in positions (the paper's γ; the official run takes 4 for γ = 7)"""
+    """Decay constant of the position weights, in positions (the paper's γ; the official run takes 4 for
+    γ = 7)
+    """
 
 
 class TargetLaw(NamedTuple):
@@ -51,8 +56,12 @@ class TargetLaw(NamedTuple):
 
     def rows(self, part: slice) -> TargetLaw:
         """The same for some of the positions."""
-        cut = [None if x is None else x[part] for x in (self.label, self.top_ids, self.top_p, self.hidden)]
-        return TargetLaw(*cut, self.head, self.draft_ids)  # type: ignore[arg-type]
+        fields = ("label", "top_ids", "top_p", "hidden")
+        return self._replace(**{k: getattr(self, k)[part] for k in fields if getattr(self, k) is not None})
+
+    def to(self, device: torch.device) -> TargetLaw:
+        """The same on another device."""
+        return TargetLaw(*(None if x is None else x.to(device) for x in self))  # type: ignore[arg-type]
 
 
 class HeadLoss(NamedTuple):
@@ -90,9 +99,11 @@ def head_loss(
     weight: Tensor,
     terms: LossWeights,
 ) -> HeadLoss:
-    """CE and L1 of n positions: hidden[n, d], latent[n, r] or None, head[Vd, d] (frozen), w2[Vd, r], weight[n].
+    """CE and L1 of n positions: hidden[n, d], latent[n, r] or None, head[Vd, d] (frozen), w2[Vd, r],
+    weight[n].
 
-    `weight` is w_k, 0 where a position is not supervised. `head` may be bfloat16: the products then run in it,
+    `weight` is w_k, 0 where a position is not supervised. `head` may be bfloat16: the products then run in
+    it,
     softmax and sums stay float32.
     """
     return HeadLoss(*_HeadLoss.apply(hidden, latent, w2, head, law, weight, terms))
@@ -113,7 +124,7 @@ class _HeadLoss(torch.autograd.Function):
         ce_scale = terms.ce * weight * known / (weight * known).sum().clamp(min=1e-6)
         soft_scale, l1_scale = (x * weight / weight.sum().clamp(min=1e-6) for x in (terms.soft_ce, terms.l1))
         grads = torch.empty(n, matrix.shape[1], dtype=head.dtype, device=head.device)
-        grad_w2 = None if latent is None else torch.zeros_like(w2)
+        grad_w2: Any = None if latent is None else torch.zeros_like(w2)
         loss = hidden.new_zeros((), dtype=torch.float32)
         parts = []
         for start in range(0, n, rows):
@@ -149,7 +160,8 @@ class _Chunk(NamedTuple):
 
 
 def _chunk(z: Tensor, law: TargetLaw, scales: tuple[Tensor, Tensor, Tensor]) -> _Chunk:
-    """Loss and gradient of one chunk: z float32[c, Vd] (overwritten), scales of CE, L1 and soft CE float32[c].
+    """Loss and gradient of one chunk: z float32[c, Vd] (overwritten), scales of CE, L1 and soft CE
+    float32[c].
 
     With s = sign(p - q): d|p - q|/dz = p (s - <s, p>), dCE/dz = p - onehot, d softCE/dz = p Σq - q.
     """
@@ -172,7 +184,8 @@ def _chunk(z: Tensor, law: TargetLaw, scales: tuple[Tensor, Tensor, Tensor]) -> 
         grad.sub_(q.mul_(soft_scale.unsqueeze(1)))
         remainder = torch.zeros_like(l1)
     else:
-        assert law.top_ids is not None and law.top_p is not None
+        assert law.top_ids is not None
+        assert law.top_p is not None
         has = law.top_ids >= 0
         ids = law.top_ids.clamp(min=0)
         q = law.top_p * has
@@ -188,7 +201,9 @@ def _chunk(z: Tensor, law: TargetLaw, scales: tuple[Tensor, Tensor, Tensor]) -> 
         inner = (sign_top * p_top).sum(-1) + sign_rest * p_rest
         everywhere = l1_scale * (sign_rest - inner) + ce_scale * inside + soft_scale * q.sum(-1)
         grad = p.mul_(everywhere.unsqueeze(1))
-        top = l1_scale.unsqueeze(1) * p_top * (sign_top - sign_rest.unsqueeze(1)) - soft_scale.unsqueeze(1) * q
+        top = (
+            l1_scale.unsqueeze(1) * p_top * (sign_top - sign_rest.unsqueeze(1)) - soft_scale.unsqueeze(1) * q
+        )
         grad.scatter_add_(1, ids, top * has)
     ce = ce * inside
     grad.scatter_add_(1, label, -(ce_scale * inside).unsqueeze(1))
@@ -198,7 +213,8 @@ def _chunk(z: Tensor, law: TargetLaw, scales: tuple[Tensor, Tensor, Tensor]) -> 
 
 def _whole(law: TargetLaw) -> tuple[Tensor, Tensor]:
     """The whole target law on the draft vocabulary: q[c, Vd], and its mass outside [c]."""
-    assert law.hidden is not None and law.head is not None
+    assert law.hidden is not None
+    assert law.head is not None
     q = F.linear(law.hidden.to(law.head.dtype), law.head).float().softmax(-1)
     if law.draft_ids is None:
         return q, q.new_zeros(len(q))

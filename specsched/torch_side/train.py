@@ -1,7 +1,7 @@
 """Train a drafter on a target's own text: random anchors, many per text, the three losses, resumable.
 
-    sampled text -> cached target view (data.py) -> backbone and heads (here) -> confidence head on held-out text
-                                                                                  (fit.py) -> folder (drafter.py)
+    sampled text -> cached target view (data.py) -> backbone and heads (here)
+                 -> confidence head on held-out text (fit.py) -> folder (drafter.py)
 
 A step is a function of (settings, seed, step number) and the weights before it, so a run that was stopped and
 resumed ends with the same bits as one that was not.
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import SpecschedError
@@ -47,15 +48,21 @@ class TrainSettings:
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.0
     seed: int = 0
+    curriculum: tuple[tuple[float, int], ...] = ()
+    """(share of the steps, block size): shorter blocks first, with more anchors in proportion; then the whole block"""
     loss: LossWeights = field(default_factory=LossWeights)
     whole_law: bool = False
     """Total variation against the whole target law instead of its top tokens and a remainder"""
     reduced_precision: bool = True
-    """Matrix products in bfloat16: several times faster on CUDA and on CPUs with AMX, far slower on other CPUs"""
+    """Matrix products in bfloat16: several times faster on CUDA and on CPUs with AMX, far slower on
+    other CPUs
+    """
 
 
 def low_precision(device: torch.device, wanted: bool) -> contextlib.AbstractContextManager[Any]:
-    """Matrix products in bfloat16 inside the block (sums, softmax and the weights themselves stay float32)."""
+    """Matrix products in bfloat16 inside the block (sums, softmax and the weights themselves stay
+    float32).
+    """
     return torch.autocast(device.type, torch.bfloat16) if wanted else contextlib.nullcontext()
 
 
@@ -67,12 +74,20 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
     return settings.learning_rate * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(progress, 1))))
 
 
+def block_size_at(settings: TrainSettings, step: int, whole: int) -> int:
+    """Block size of a step under the curriculum."""
+    start = 0.0
+    for share, size in settings.curriculum:
+        start += share
+        if step < start * settings.steps:
+            return min(size, whole)
+    return whole
+
+
 class Trainer:
     """Weights, optimiser and step counter of one run; `step()` does one update."""
 
-    def __init__(
-        self, drafter: Drafter, target: Target, text: TrainingText, settings: TrainSettings
-    ) -> None:
+    def __init__(self, drafter: Drafter, target: Target, text: TrainingText, settings: TrainSettings) -> None:
         self.drafter, self.target, self.text, self.settings = drafter, target, text, settings
         self.pool = text.of(held_out=False)
         if not self.pool:
@@ -91,25 +106,27 @@ class Trainer:
         )
 
     def losses(self, step: int) -> tuple[Tensor, HeadLoss, Tensor]:
-        """The loss of one step (with gradient), the per-position results and the supervised mask bool[n, γ]."""
-        s, g = self.settings, self.drafter.block_size
-        texts, anchors = self.text.pick(self.pool, s.seed, step, s.texts, s.anchors)
+        """The loss of one step (with gradient), the per-position results and the supervised mask bool[n,
+        γ].
+        """
+        s, whole = self.settings, self.drafter.config.block_size
+        g = block_size_at(s, step, whole)
+        self.drafter.block_size = self.text.block_size = g
+        texts, anchors = self.text.pick(self.pool, s.seed, step, s.texts, s.anchors * whole // g)
         batch, inside = self.text.batch(texts, anchors)
         law = self.text.law(texts, anchors, self.target if s.whole_law else None)
         device = self.target.device
         batch = type(batch)(*(x.to(device) for x in batch))
-        law = type(law)(*(None if x is None else x.to(device) for x in law))
+        law = law.to(device)
         inside = inside.to(device)
         weight = (inside * position_weights(g, s.loss.decay, device)).flatten()
         out = self.drafter.teacher(batch)
-        latent, w2 = None, None
-        if out.latent is not None:
-            latent, w2 = out.latent.flatten(0, 1), self.drafter.markov_head.markov_w2.weight
+        latent = None if out.latent is None else out.latent.flatten(0, 1)
         result = head_loss(
-            out.hidden.flatten(0, 1), latent, self.head, w2, law, weight, s.loss
+            out.hidden.flatten(0, 1), latent, self.head, self.drafter.markov_w2, law, weight, s.loss
         )
         loss = result.loss
-        head = getattr(self.drafter, "confidence_head", None)
+        head = self.drafter.confidence_head
         if head is not None and s.loss.confidence > 0:
             stats = None
             if head.with_stats:
@@ -126,14 +143,16 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         with low_precision(self.target.device, self.settings.reduced_precision):
             loss, result, inside = self.losses(self.done)
+            self.drafter.block_size = self.text.block_size = self.drafter.config.block_size
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.parameters, self.settings.clip)
         self.optimiser.step()
         self.done += 1
-        accept = (result.accept.view(inside.shape) * inside).sum(0)
-        return float(loss.detach()), accept.cpu(), inside.sum(0).cpu()
+        accept = (result.accept.view(inside.shape) * inside).sum(0).cpu()
+        pad = (0, self.drafter.block_size - len(accept))
+        return float(loss.detach()), F.pad(accept, pad), F.pad(inside.sum(0).cpu(), pad)
 
-    # --- checkpoints -----------------------------------------------------------------------------------------
+    # --- checkpoints ----------------------------------------------------------------------------------------
 
     def save(self, path: Path) -> None:
         """Write everything a later process needs to go on, atomically."""
@@ -172,7 +191,9 @@ def read_training_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def draft_vocabulary(text: TrainingText, vocab_size: int, size: int | None) -> tuple[Tensor | None, float]:
-    """The `size` tokens with the most target probability on the training text, sorted, and their share of it."""
+    """The `size` tokens with the most target probability on the training text, sorted, and their share
+    of it.
+    """
     if size is None or size >= vocab_size:
         return None, 1.0
     mass = text.token_mass(vocab_size)
@@ -181,7 +202,9 @@ def draft_vocabulary(text: TrainingText, vocab_size: int, size: int | None) -> t
 
 
 def folded(drafter: Drafter, scale: Tensor) -> Drafter:
-    """A copy whose `fc` takes raw features: the conditioning `scale` of training is divided into its weight."""
+    """A copy whose `fc` takes raw features: the conditioning `scale` of training is divided into its
+    weight.
+    """
     import copy
 
     whole = copy.copy(drafter)
@@ -209,7 +232,8 @@ def train(
     """Train a drafter of shape `config` on sampled-text shards and write it to the folder `out`.
 
     Resumes from `out`/checkpoint.pt when there is one (also after more shards were added). `cache` holds the
-    target's view of the text (default: `out`/text). Returns the measurements of the held-out side (see fit.py).
+    target's view of the text (default: `out`/text). Returns the measurements of the held-out side (see
+    fit.py).
     Raises SpecschedError when text, target and config do not belong together.
     """
     from .fit import evaluate, fit_confidence
@@ -242,7 +266,7 @@ def train(
         trainer.load(checkpoint)
     _run(trainer, checkpoint, checkpoint_every, progress, on_step)
     pool = text.of(held_out=True)
-    if pool and getattr(drafter, "confidence_head", None) is not None:
+    if pool and drafter.confidence_head is not None:
         fit_confidence(drafter, target, text, pool, settings.seed)
     report = evaluate(drafter, target, text, pool) if pool else {}
     anchors = sum(t.anchors for t in text.of(held_out=False))
@@ -264,25 +288,30 @@ def _run(
     from tqdm import tqdm
 
     bar = tqdm(
-        total=trainer.settings.steps, initial=trainer.done, disable=not progress, file=sys.stderr, mininterval=5
+        total=trainer.settings.steps,
+        initial=trainer.done,
+        disable=not progress,
+        file=sys.stderr,
+        mininterval=5,
     )
-    seen = [0.0, torch.zeros(trainer.drafter.block_size), torch.zeros(trainer.drafter.block_size), 0]
+    nothing = torch.zeros(trainer.drafter.block_size)
+    total, accepted, counted = 0.0, nothing, nothing
     saved = time.monotonic()
     with bar:
         while trainer.done < trainer.settings.steps:
             loss, accept, count = trainer.step()
             if not math.isfinite(loss):
                 raise SpecschedError(
-                    f"loss is {loss} at step {trainer.done}; lower the learning rate and start from {checkpoint}"
+                    f"loss is {loss} at step {trainer.done}; lower the learning rate and start again"
                 )
-            seen = [seen[0] + loss, seen[1] + accept, seen[2] + count, seen[3] + 1]
+            total, accepted, counted = total + loss, accepted + accept, counted + count
             bar.update(1)
             if on_step is not None:
                 on_step(trainer, loss)
             if trainer.done % 50 == 0:
-                rates = " ".join(f"{x:.3f}" for x in (seen[1] / seen[2].clamp(min=1)).tolist())
-                bar.set_postfix_str(f"loss {seen[0] / seen[3]:.3f}, 1-TV {rates}")
-                seen = [0.0, torch.zeros_like(accept), torch.zeros_like(accept), 0]
+                rates = " ".join(f"{x:.3f}" for x in (accepted / counted.clamp(min=1)).tolist())
+                bar.set_postfix_str(f"loss {total / 50:.3f}, 1-TV {rates}")
+                total, accepted, counted = 0.0, nothing, nothing
             if trainer.done % every == 0 and time.monotonic() - saved > 30:
                 trainer.save(checkpoint)
                 saved = time.monotonic()
