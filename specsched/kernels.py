@@ -535,13 +535,13 @@ HEAD, TAIL, WAITING, RUNNING, KV_USED, PLAN_CALLS, DECODING, TOKENS, PREFILL, CO
 BEGUN, END = range(
     2
 )  # columns of State.clock float64[groups, 2]; BEGUN nan: no step in flight, END inf: idle
-# Entries of State.count int64; those named W_ are of the measured window.
+# Entries of State.counts int64; those named W_ are of the measured window.
 (INJECTED, ADMITTED, FINISHED, EMITTED, STEPS, PREEMPTED, KV_PEAK, STATUS, REFUSED_TOKENS) = range(9)
 (INITIAL_LEFT, MEASURING, MEASURE_FROM, MEASURED_LEFT, SEEN_STEPS, STRIDE, RECORDED) = range(9, 16)
 (W_STEPS, W_DECODE_STEPS, W_REQUESTS, W_TOKENS, W_EMITTED, W_VERIFIED, W_ACCEPTED) = range(16, 23)
 (W_PREFILL, W_EXTRAPOLATED, W_OFF_GRAPH, W_PREEMPTED, W_BLOCKED, N_COUNTS) = range(23, 29)
-# Entries of State.real float64.
-W_START, W_END, W_SECONDS, W_REQUEST_SECONDS, IN_SYSTEM_AREA, LAST_CHANGE, N_REALS = range(7)
+# Entries of State.sums float64.
+W_START, W_END, W_SECONDS, W_REQUEST_SECONDS, IN_SYSTEM_AREA, LAST_CHANGE, N_SUMS = range(7)
 
 
 class World(NamedTuple):
@@ -597,8 +597,8 @@ class State(NamedTuple):
     times: np.ndarray
     facts: np.ndarray
     log: np.ndarray  # float64[rows, 9]: begun, seconds, rank, R, tokens, prefill, context, emitted, budget
-    count: np.ndarray
-    real: np.ndarray
+    counts: np.ndarray
+    sums: np.ndarray
 
 
 class Scratch(NamedTuple):
@@ -626,12 +626,12 @@ def make_state(
         times=np.full((measured, 3), np.nan),
         facts=np.zeros((measured, 6), np.int32),
         log=np.zeros((log, 9)),
-        count=np.zeros(N_COUNTS, np.int64),
-        real=np.zeros(N_REALS),
+        counts=np.zeros(N_COUNTS, np.int64),
+        sums=np.zeros(N_SUMS),
     )
     state.clock[:, END] = np.inf
-    state.count[MEASURED_LEFT] = measured
-    state.count[STRIDE] = 1
+    state.counts[MEASURED_LEFT] = measured
+    state.counts[STRIDE] = 1
     return state
 
 
@@ -653,17 +653,17 @@ def _context(settings, job):
 @_jit
 def _count_change(state, now):
     """The number of requests in the system is about to change: add up its time integral (Little's law)."""
-    inside = state.count[INJECTED] - state.count[FINISHED]
-    state.real[IN_SYSTEM_AREA] += (now - state.real[LAST_CHANGE]) * inside
-    state.real[LAST_CHANGE] = now
+    inside = state.counts[INJECTED] - state.counts[FINISHED]
+    state.sums[IN_SYSTEM_AREA] += (now - state.sums[LAST_CHANGE]) * inside
+    state.sums[LAST_CHANGE] = now
 
 
 @_jit
 def _inject(world, settings, state, j, rank, now):
     """The next request arrives at `rank` as job j, at the queue's tail; an idle group wakes up."""
-    i = state.count[INJECTED]
+    i = state.counts[INJECTED]
     _count_change(state, now)
-    state.count[INJECTED] += 1
+    state.counts[INJECTED] += 1
     request = world.requests[i % world.requests.shape[0]]
     job = state.jobs[j]
     job[:] = 0
@@ -693,7 +693,7 @@ def _inject(world, settings, state, j, rank, now):
 def _finish(world, settings, state, j, rank, now):
     """Job j has emitted its last token: record it if it is measured, refill its place in a closed loop."""
     _count_change(state, now)
-    job, count = state.jobs[j], state.count
+    job, count = state.jobs[j], state.counts
     count[FINISHED] += 1
     i = job[J_INDEX] - count[MEASURE_FROM]
     if 0 <= i < state.times.shape[0] and (not settings.closed or count[MEASURING] == 1):
@@ -730,14 +730,14 @@ def _preempt_newest(settings, state, rank, block):
         place[TAIL] = j
     place[HEAD] = j
     place[WAITING] += 1
-    state.count[PREEMPTED] += 1
-    state.count[W_PREEMPTED] += state.count[MEASURING]
+    state.counts[PREEMPTED] += 1
+    state.counts[W_PREEMPTED] += state.counts[MEASURING]
 
 
 @_jit
 def _admit_waiting(world, settings, state, rank, block, now):
     """First come first served, while places and KV allow. A job holds its context and room for a block."""
-    place, count = state.rank[rank], state.count
+    place, count = state.rank[rank], state.counts
     while place[KV_USED] > settings.kv_capacity:
         _preempt_newest(settings, state, rank, block)
     while place[WAITING] > 0 and place[RUNNING] < settings.max_running:
@@ -832,7 +832,7 @@ def _price(cost, plan, place, block, sps):
 
 @_jit
 def _lagged_budget(world, plan, state, rank, scratch):
-    """K from the survivals of `lag` plans ago of the present requests, 1 where one has none (section 5.2)."""
+    """K from the survivals of `lag` plans ago, 1 where there are none; -1: no such plan yet (section 5.2)."""
     call, requests = state.rank[rank, PLAN_CALLS], state.rank[rank, DECODING]
     block = world.survival.shape[1]
     lagged = scratch.lagged[:requests]
@@ -849,7 +849,7 @@ def _lagged_budget(world, plan, state, rank, scratch):
             job[J_SINCE] = call
         state.history[j, slot] = world.traced[job[J_TRACED], START] + job[J_LOCAL]
     if call < plan.lag:
-        return requests * block
+        return np.int64(-1)
     return best_budget(lagged, scratch.sps, plan.minimum_gain, scratch.work)
 
 
@@ -881,7 +881,10 @@ def _plan(world, plan, cost, state, rank, scratch):
                     budget = _lagged_budget(world, plan, state, rank, scratch)
                 else:
                     budget = best_budget(current, scratch.sps, plan.minimum_gain, scratch.work)
-                top_k(current, budget, lengths, scratch.work)
+                if budget < 0:
+                    lengths[:requests] = block
+                else:
+                    top_k(current, budget, lengths, scratch.work)
     place[PLAN_CALLS] += 1 if requests > 0 else 0
     place[TOKENS] = requests
     for i in range(requests):
@@ -903,14 +906,11 @@ def _execute(settings, plan, cost, state, group, now):
         return
     seconds = _step_seconds(cost, plan, base, largest)
     if np.isnan(seconds):
-        state.count[STATUS] = REFUSED
-        state.count[REFUSED_TOKENS] = largest
+        state.counts[STATUS] = REFUSED
+        state.counts[REFUSED_TOKENS] = largest
     state.clock[group, BEGUN] = now
     state.clock[group, END] = now + seconds
-    state.count[STEPS] += 1
-    if state.count[MEASURING] == 1:
-        state.count[W_EXTRAPOLATED] += cost.extrapolated[largest]
-        state.count[W_OFF_GRAPH] += 1 if largest > settings.capture_limit else 0
+    state.counts[STEPS] += 1
 
 
 @_jit
@@ -928,7 +928,7 @@ def _advance(world, job, emitted):
 @_jit
 def _commit_decode(world, settings, state, rank):
     """[emitted | rejected | drafted, not verified]: each decoding job keeps min(l, accepted) + 1."""
-    place, count = state.rank[rank], state.count
+    place, count = state.rank[rank], state.counts
     emitted_all = np.int64(0)
     accepted_all = np.int64(0)
     for i in range(place[DECODING]):
@@ -983,7 +983,7 @@ def _leave(world, settings, state, rank, block, now):
 @_jit
 def _log_step(state, group, rank, emitted):
     """Keep every stride-th step; when the log is full keep every second entry and double the stride."""
-    log, count, place = state.log, state.count, state.rank[rank]
+    log, count, place = state.log, state.counts, state.rank[rank]
     if log.shape[0] < 2:
         return
     if count[RECORDED] == log.shape[0]:
@@ -1007,17 +1007,21 @@ def _log_step(state, group, rank, emitted):
 
 
 @_jit
-def _commit(world, settings, state, group, block, now):
+def _commit(world, settings, cost, state, group, block, now):
     """The group's step ends: every rank commits; then the measured window may open."""
     low, high = group * settings.group_size, (group + 1) * settings.group_size
-    count, real = state.count, state.real
+    count, real = state.counts, state.sums
     seconds = now - state.clock[group, BEGUN]  # nan: an idle group was woken up, no step ends
     if seconds >= 0.0 and count[MEASURING] == 1:
         count[W_STEPS] += 1
         real[W_SECONDS] += seconds
         real[W_END] = now
+        largest = np.int64(0)
         for rank in range(low, high):
             real[W_REQUEST_SECONDS] += seconds * state.rank[rank, DECODING]
+            largest = max(largest, state.rank[rank, TOKENS] + state.rank[rank, PREFILL])
+        count[W_EXTRAPOLATED] += cost.extrapolated[largest]
+        count[W_OFF_GRAPH] += 1 if largest > settings.capture_limit else 0
     for rank in range(low, high):
         if seconds >= 0.0:
             emitted = _commit_decode(world, settings, state, rank)
@@ -1053,14 +1057,14 @@ def _route(world, settings, state, i):
 @_jit
 def _arrive(world, settings, state):
     """The next request of an open loop arrives; the measured window opens and closes with arrivals."""
-    i = state.count[INJECTED]
+    i = state.counts[INJECTED]
     now = world.arrival[i]
     if i == settings.warmup:
-        state.count[MEASURING] = 1
-        state.real[W_START] = now
+        state.counts[MEASURING] = 1
+        state.sums[W_START] = now
     if i == world.arrival.shape[0] - 1:  # what drains after the last arrival is not measured
-        state.count[MEASURING] = 0
-        state.real[W_END] = now
+        state.counts[MEASURING] = 0
+        state.sums[W_END] = now
     _inject(world, settings, state, i, _route(world, settings, state, i), now)
 
 
@@ -1068,11 +1072,11 @@ def _arrive(world, settings, state):
 def _fill_house(world, settings, state):
     """Closed loop, time 0: every user's first request, part of it already behind it."""
     users = world.offset.shape[0]
-    state.count[INITIAL_LEFT] = users
+    state.counts[INITIAL_LEFT] = users
     for j in range(users):
         _inject(world, settings, state, j, j % state.rank.shape[0], 0.0)
         _advance(world, state.jobs[j], world.offset[j])
-        state.count[EMITTED] += world.offset[j]
+        state.counts[EMITTED] += world.offset[j]
 
 
 @_jit
@@ -1081,7 +1085,7 @@ def run_engine(world, settings, plan, cost, state, scratch):
 
     Order of events at one time: arrivals first, then ends of steps, lower groups first.
     """
-    clock, count = state.clock, state.count
+    clock, count = state.clock, state.counts
     block = world.survival.shape[1] if plan.drafts else 0
     if settings.closed:
         _fill_house(world, settings, state)
@@ -1094,7 +1098,7 @@ def run_engine(world, settings, plan, cost, state, scratch):
         if count[INJECTED] < world.arrival.shape[0] and world.arrival[count[INJECTED]] <= now:
             _arrive(world, settings, state)
             continue
-        _commit(world, settings, state, group, block, now)
+        _commit(world, settings, cost, state, group, block, now)
         for rank in range(group * settings.group_size, (group + 1) * settings.group_size):
             _admit_waiting(world, settings, state, rank, block, now)
             _gather(settings, state, rank, block)

@@ -1,0 +1,193 @@
+"""How many users one engine carries at a promised speed, under one policy (DESIGN section 10).
+
+A load passes when the asked share of its requests reaches the SLA and KV memory held every user all the
+time. Capacity is the last load before the first failure on a ladder of loads, refined to one user by
+bisection; loads that pass again beyond it are pockets. Every load replays the same requests, so that
+neighbouring loads differ by the load and little else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import intervals, kernels
+from .errors import ProfileError
+from .profile import NO_LIMIT, StepProfile
+from .replay import Replay, closed_loop
+from .result import SimResult
+from .schedule import Policy
+from .simulator import Run, Serving, kv_capacity
+
+RATIO = 1.1  # of neighbouring rungs of the ladder, at most
+LARGEST = 1024  # loads are tried up to here unless memory ends before
+FEWEST_POINTS = 6  # of a curve, even at capacity 0
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of every load: `share` of the requests at `sla_tps` tokens/s or faster."""
+
+    replay: Replay
+    profile: StepProfile
+    serving: Serving
+    sla_tps: float
+    share: float
+    requests: int
+    seed: int
+    sees_token: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """One load under one policy: its result, and the share of requests at the SLA with its interval."""
+
+    concurrency: int
+    result: SimResult | None  # None: the profile has no cost for the passes it needs
+    share: float
+    low: float
+    high: float
+    held: bool  # KV memory held every user all the time
+
+    def passes(self, wanted: float, bound: str = "share") -> bool:
+        """`bound` "low" or "high": what noise allows instead of what was seen."""
+        return self.held and self.result is not None and getattr(self, bound) >= wanted
+
+
+@dataclass(eq=False)
+class Search:
+    """All loads tried under one policy, and what they say."""
+
+    question: Question
+    policy: Policy
+    loads: dict[int, Load] = field(default_factory=dict)
+    done: Callable[[int], None] = lambda load: None
+
+    def at(self, concurrency: int) -> Load:
+        """The load of so many users; run once."""
+        if concurrency not in self.loads:
+            self.loads[concurrency] = self._run(concurrency)
+            self.done(concurrency)
+        return self.loads[concurrency]
+
+    def _run(self, concurrency: int) -> Load:
+        q = self.question
+        coming = closed_loop(q.replay, concurrency * q.serving.replicas, q.requests, q.seed)
+        run = Run(q.replay, q.profile, q.serving, coming, q.requests)
+        try:
+            result = run.result(self.policy, q.seed, q.sees_token, bootstrap=False)
+        except ProfileError:
+            if concurrency == 1:
+                raise
+            return Load(concurrency, None, 0.0, 0.0, 0.0, True)
+        speed = result.tps
+        fast = speed >= q.sla_tps
+        low, high = intervals.share_bounds(fast, result.arrays["traced"], q.seed)
+        held = result.summary["blocked_steps"] == 0 and result.summary["preemptions"] == 0
+        return Load(concurrency, result, float(fast.mean()), low, high, held)
+
+    def first_failure(self, rungs: Iterable[int], bound: str) -> tuple[int, int | None]:
+        """(last load that passes, first that fails) by `bound`, to one user; None: nothing failed."""
+        wanted, good = self.question.share, 0
+        for rung in rungs:
+            if self.at(rung).passes(wanted, bound):
+                good = rung
+                continue
+            bad = rung
+            while bad - good > 1:
+                middle = (good + bad) // 2
+                if self.at(middle).passes(wanted, bound):
+                    good = middle
+                else:
+                    bad = middle
+            return good, bad
+        return good, None
+
+    def pockets(self, capacity: int) -> list[list[int]]:
+        """[first, last] of every run of tried loads beyond the first failure that pass again."""
+        found: list[list[int]] = []
+        before_passed = True
+        for load in sorted(self.loads):
+            passed = self.loads[load].passes(self.question.share)
+            if load > capacity and passed:
+                if before_passed and found:
+                    found[-1][1] = load
+                elif not before_passed:
+                    found.append([load, load])
+            before_passed = passed
+        return found
+
+    def binds(self, failed: int | None) -> str:
+        """What ends the capacity: speed, memory, profile (no cost beyond) or ladder (nothing failed)."""
+        if failed is None:
+            return "ladder"
+        load = self.at(failed)
+        if load.result is None:
+            return "profile"
+        return "speed" if load.held else "memory"
+
+
+def ladder(question: Question, policy: Policy, largest: int | None = None) -> list[int]:
+    """Loads to try, rising: ratio at most 1.1, and those on either side of a captured size.
+
+    A policy that verifies k tokens of every request fills a captured size S at S / (1 + k) users; one that
+    chooses, anywhere from k = 0 to γ: both ends are taken.
+    """
+    largest = largest or largest_load(question)
+    loads = {1}
+    load = 1
+    while load < largest:
+        load = min(largest, max(load + 1, int(load * RATIO)))
+        loads.add(load)
+    sizes = question.profile.capture_sizes
+    if sizes is not None:
+        limit = question.profile.graph_limit or 0
+        for size in sizes[sizes <= limit]:
+            for k in widths(policy, question.replay.block_size):
+                loads.update((int(size) // (1 + k), int(size) // (1 + k) + 1))
+    return sorted(x for x in loads if 1 <= x <= largest)
+
+
+def widths(policy: Policy, block_size: int) -> list[int]:
+    """Verification lengths at which every request may stand at once."""
+    if policy.code == kernels.OFF:
+        return [0]
+    if policy.code == kernels.FIXED:
+        return [int(policy.length_for(1))]
+    return [block_size]
+
+
+def largest_load(question: Question) -> int:
+    """No load beyond this can be held: one token of context each would already overflow KV memory."""
+    tokens = kv_capacity(question.profile, question.serving)
+    if tokens == NO_LIMIT:
+        return LARGEST
+    fixed = question.serving.context
+    least = int(fixed if fixed is not None else question.replay.prompt_tokens.min()) + 1
+    return max(1, min(LARGEST, tokens // least + 1))
+
+
+def curve_loads(question: Question, capacity: int) -> list[int]:
+    """Loads of the plotted curve, common to all policies: to twice the largest capacity, six or more."""
+    top = min(largest_load(question), max(2 * capacity, 16))
+    count = max(FEWEST_POINTS, min(16, top))
+    points = np.unique(np.round(np.geomspace(1, top, count)).astype(int))
+    extra = [x for x in range(1, LARGEST) if x not in points][: max(0, FEWEST_POINTS - len(points))]
+    return sorted({int(x) for x in points} | set(extra if top < FEWEST_POINTS else []))
+
+
+def capacity_of(search: Search, rungs: list[int]) -> dict[str, Any]:
+    """Capacity, its interval and what binds it, as the answer states them."""
+    good, bad = search.first_failure(rungs, "share")
+    low, _ = search.first_failure(rungs, "low")
+    high, _ = search.first_failure(rungs, "high")
+    engine_gpus = search.question.profile.gpus
+    return {
+        "capacity": good,
+        "capacity_interval": [low, high],
+        "capacity_per_gpu": good / engine_gpus,
+        "binds": search.binds(bad),
+    }
