@@ -22,7 +22,7 @@ from .calibrate import Calibration
 from .errors import SpecschedError, WorkloadError
 from .profile import StepProfile, load_profile
 from .replay import split_and_calibrate
-from .schedule import make
+from .schedule import Policy, make
 from .simulator import simulate
 from .sweep_spec import FITTED, Point, Sweep, read_spec
 from .sweep_store import Row, Store, flatten
@@ -116,19 +116,20 @@ class Inputs:
     """What points need, loaded once and shared by all: nothing a worker must find on its own disk.
 
     Keys are names as points spell them. Replays, what is left of a trace to replay and its calibration, are
-    keyed by (trace, setting, seed), policies that need a file by (policy, block size).
+    keyed by (trace, setting, seed), policies that need a file by (policy, block size). What could not be
+    loaded is the error itself: it fails the points that need it, and no others.
     """
 
-    profiles: dict[str, StepProfile]
-    replays: dict[tuple[str, str, int], tuple[Trace, Calibration | None]]
-    workloads: dict[str, Workload]
-    policies: dict[tuple[str, int], Any]
+    profiles: dict[str, StepProfile | SpecschedError]
+    replays: dict[tuple[str, str, int], tuple[Trace, Calibration | None] | SpecschedError]
+    workloads: dict[str, Workload | SpecschedError]
+    policies: dict[tuple[str, int], Policy | SpecschedError]
 
 
 def load_inputs(sweep: Sweep, points: list[Point], workers: int | None = None) -> Inputs:
     """Load every file these points name, and fit the calibrations they ask for."""
     traces = {name: load_trace(sweep.files[name]) for name in dict.fromkeys(p.trace for p in points)}
-    profiles = {name: load_profile(sweep.files[name]) for name in dict.fromkeys(p.profile for p in points)}
+    profiles = dict.fromkeys(p.profile for p in points)
     arrivals = dict.fromkeys(p.arrivals for p in points if p.arrivals in sweep.files)
     wanted = list(dict.fromkeys(_replay_key(p) for p in points))
 
@@ -136,18 +137,35 @@ def load_inputs(sweep: Sweep, points: list[Point], workers: int | None = None) -
         trace, setting, seed = key
         return split_and_calibrate(traces[trace], str(sweep.files.get(setting, setting)), seed)[:2]
 
+    def loaded(key: tuple[str, str, int]) -> Any:
+        return _loaded(replay, key)
+
     tables = dict.fromkeys((p.policy, p.block_size) for p in points if p.policy.startswith("batch-table:"))
-    policies = {}
-    for policy, block in tables:
-        # A table that cannot be read fails its points, with the message they get when they make it.
-        with contextlib.suppress(SpecschedError):
-            policies[policy, block] = make(policy, block_size=block)
     return Inputs(
-        profiles=profiles,
-        replays=dict(zip(wanted, map_points(replay, wanted, workers), strict=True)),
-        workloads={name: load_workload(sweep.files[name]) for name in arrivals if name is not None},
-        policies=policies,
+        profiles={name: _loaded(load_profile, sweep.files[name]) for name in profiles},
+        replays=dict(zip(wanted, map_points(loaded, wanted, workers), strict=True)),
+        workloads={name: _loaded(load_workload, sweep.files[name]) for name in arrivals if name is not None},
+        policies={key: _loaded(_table_policy, sweep, *key) for key in tables},
     )
+
+
+def _table_policy(sweep: Sweep, policy: str, block: int) -> Policy:
+    kind, _, table = policy.partition(":")
+    return make(f"{kind}:{sweep.files.get(table, table)}", block_size=block)
+
+
+def _loaded(load: Callable[..., Any], *arguments: Any) -> Any:
+    """What `load` gives, or the error that says why it gives nothing."""
+    try:
+        return load(*arguments)
+    except SpecschedError as error:
+        return error
+
+
+def _needed(loaded: Any) -> Any:
+    if isinstance(loaded, SpecschedError):
+        raise loaded
+    return loaded
 
 
 def _replay_key(point: Point) -> tuple[str, str, int]:
@@ -162,12 +180,12 @@ def run_point(point: Point, inputs: Inputs) -> Row:
     try:
         settings = dict(point.settings)
         requests, sla, _ = settings.pop("requests"), settings.pop("sla", None), settings.pop("calibration")
-        trace, calibration = inputs.replays[_replay_key(point)]
+        trace, calibration = _needed(inputs.replays[_replay_key(point)])
         workload = _workload(point, inputs, requests)
         result = simulate(
             trace,
-            inputs.profiles[point.profile],
-            inputs.policies.get((point.policy, point.block_size), point.policy),
+            _needed(inputs.profiles[point.profile]),
+            _needed(inputs.policies.get((point.policy, point.block_size), point.policy)),
             concurrency=point.concurrency,
             requests=requests,
             seed=point.seed,
@@ -192,7 +210,7 @@ def _workload(point: Point, inputs: Inputs, requests: int) -> Workload | None:
     if point.arrivals is None:
         return None
     if point.arrivals in inputs.workloads:
-        workload = inputs.workloads[point.arrivals].head(requests)
+        workload = _needed(inputs.workloads[point.arrivals]).head(requests)
         return workload if point.rate is None else workload.scaled(point.rate)
     kind, _, burstiness = point.arrivals.partition(":")
     spec = f"{kind}:{point.rate!r}" + (f":{burstiness}" if burstiness else "")

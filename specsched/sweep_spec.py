@@ -220,6 +220,11 @@ def _policies(policies: list[str] | None, lags: list[int] | None, block: int, na
         raise WorkloadError(f'{name}: lags are given but no policy is a bare "lagged"; add it, or drop lags')
     named = []
     for policy in wanted:
+        if policy.startswith(
+            "batch-table:"
+        ):  # its file may be in the folder of the spec, where parse does not look
+            named.append(policy)
+            continue
         try:
             named.append(parse(policy, block).name)
         except SpecschedError:
@@ -263,7 +268,7 @@ class _Finder:
             self._find(point.arrivals, _existing)
             named.append(point.arrivals)
         kind, _, table = point.policy.partition(":")
-        if kind == "batch-table" and Path(table).is_file():
+        if kind == "batch-table" and ((self.folder / table).is_file() or Path(table).is_file()):
             self._find(table, _existing)
             named.append(table)
         what = {"point": point.row(), "files": [self._digests[n] for n in named], "version": __version__}

@@ -263,6 +263,40 @@ def test_a_failed_point_is_recorded_and_stops_nothing(folder: Path) -> None:
     assert runner.run(written(folder, text), folder / "out", workers=2, retry_failed=True)["ran"] == 8
 
 
+def test_a_batch_table_is_found_beside_the_spec_and_keys_its_bytes(folder: Path) -> None:
+    (folder / "table.json").write_text("[[1, 2, 3], [3, 999, 1]]")
+    text = SPEC.replace('"fixed"', '"batch-table:table.json"')
+    summary = runner.run(written(folder, text), folder / "out", workers=2)
+    assert summary["failed"] == 0
+    assert {r["policy"] for r in results(summary)} == {
+        "off",
+        "batch-table:table.json",
+        "lagged:1",
+        "lagged:2",
+    }
+    (folder / "table.json").write_text("[[1, 2, 2], [3, 999, 1]]")
+    assert runner.run(written(folder, text), folder / "out", workers=2)["ran"] == 4
+
+
+def test_a_broken_input_fails_its_own_points_alone(folder: Path) -> None:
+    (folder / "broken.json").write_text('{"schema": "specsched/profile/1"}')
+    (folder / "late.csv").write_text("arrival_seconds\n3\nsoon\n")
+    (folder / "short.cal").write_text('{"schema": "specsched/calibration/1", "temperatures": [1.0]}')
+    text = SPEC.replace('["small.json"]', '["small.json", "broken.json"]')
+    text = text.replace("seeds = [0, 1]", 'seeds = 0\narrivals = ["late.csv", "log.csv"]')
+    text += 'calibration = ["none", "short.cal"]\n'
+    summary = runner.run(written(folder, text), folder / "out", workers=2)
+    rows = results(summary)
+    assert len(rows) == 4 * 4 * 2 * 2
+
+    def sound(row: dict[str, Any]) -> bool:
+        named = (row["profile"], row["arrivals"], row["calibration"])
+        return not {"broken.json", "late.csv", "short.cal"} & set(named)
+
+    assert [row["status"] == "done" for row in rows] == [sound(row) for row in rows]
+    assert summary["failed"] == len(rows) - 4 * 3
+
+
 def test_an_unforeseen_error_is_a_failed_point_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("by design")
@@ -395,9 +429,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 # Sockets of a killed worker are closed by the garbage collector, with a warning.
 @pytest.mark.filterwarnings("ignore")
 def test_a_worker_killed_mid_sweep_loses_nothing(folder: Path, cluster: Cluster) -> None:
+    import distributed
+
     text = SPEC.replace("requests = 30", "requests = 2000").replace("[1, 4]", "[1, 4, 8]")
     spec = written(folder, text)
     killed: list[int] = []
+    with distributed.Client(cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=120)
 
     def kill_one(done: int, total: int, text: str) -> None:
         if done == 3:
