@@ -26,12 +26,17 @@ def _row(name: str, users: int) -> dict[str, Any]:
     return {
         "concurrency": users,
         "throughput": users * speed,
-        "throughput_interval": [users * speed * 0.97, users * speed * 1.03],
         "tps_user": {"mean": speed, "p05": speed * 0.8, "p50": speed * 0.98, "p95": speed * 1.25},
         "emitted_per_step": emitted,
         "verify_tokens_per_request": 1 + k,
         "rejected_share": (k - (emitted - 1)) / k if k else 0.0,
     }
+
+
+def _at(name: str, users: int) -> dict[str, Any]:
+    row = _row(name, users)
+    del row["concurrency"]
+    return row | {"intervals": {"throughput": [0.97 * row["throughput"], 1.03 * row["throughput"]]}}
 
 
 def answer(sla: float = 120.0) -> dict[str, Any]:
@@ -50,6 +55,7 @@ def answer(sla: float = 120.0) -> dict[str, Any]:
                 "capacity_per_gpu": float(capacity),
                 "binds": "speed",
                 "pockets": [],
+                "at_capacity": _at(name, capacity) if capacity else None,
                 "throughput_at_capacity": _row(name, capacity)["throughput"] if capacity else 0.0,
                 "hindsight_share": 0.9,
                 "curve": curve,
@@ -67,8 +73,8 @@ def answer(sla: float = 120.0) -> dict[str, Any]:
         "headline": f"{best['policy']} carries {best['capacity']} users per GPU at {sla:g} tokens/s.",
         "warnings": ["the profile is composed from kernel measurements, not measured end to end"],
         "not_modelled": ["prefill (prompts arrive prefilled)", "network"],
-        "calibration": {"method": "sts", "fitted_on": "1000 requests", "replayed": "the other 1000"},
-        "provenance": {"profile": "composed", "trace": "synthetic"},
-        "crossovers": [{"from": "fixed:7", "to": "lagged:2", "concurrency": 14}],
+        "calibration": {"method": "sts", "fitted_on": 1000, "replayed": 999, "temperatures": [1.0] * 7},
+        "about": {"profile": "composed", "trace": "synthetic"},
+        "crossovers": [{"from": "fixed:7", "to": "lagged:2", "between": [12, 16], "concurrency": 16}],
         "policies": policies,
     }

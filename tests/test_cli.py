@@ -98,7 +98,7 @@ MALFORMED = [
     ([*SIMULATE, "--sla", "80", "--concurrency", "1,0"], ["--concurrency"]),
     ([*SIMULATE, "--sla", "80", "--concurrency", "1,,2"], ["--concurrency"]),
     ([*SIMULATE, "--sla", "80", "--policy", "laged"], ["laged", "lagged"]),
-    ([*SIMULATE, "--sla", "80", "--policy", "fixed:0"], ["fixed:0"]),
+    ([*SIMULATE, "--sla", "80", "--policy", "fixed:0"], ["fixed", "0"]),
     ([*SIMULATE, "--sla", "80", "--policy", "fixed:99"], ["99"]),
     ([*SIMULATE, "--sla", "80", "--policy", "threshold:2"], ["threshold"]),
     ([*SIMULATE, "--sla", "80", "--policy", "lagged", "--policy", "lagged:2"], ["twice"]),

@@ -75,8 +75,8 @@ def test_doubts_and_origins_are_shown(document: dict[str, Any]) -> None:
     assert "not modelled: prefill" in text
     assert "profile: h100-sxm_qwen3-8b_bf16_tp1 (composed)" in text
     assert "trace: qwen3-4b-chat (synthetic)" in text
-    assert "calibration: " in text
-    assert "from 14 users on lagged:2 has more throughput than fixed:7" in text
+    assert "calibration: sts, fitted on 1,000 requests; the other 999 are replayed" in text
+    assert "between 12 and 16 users lagged:2 overtakes fixed:7 in throughput" in text
 
 
 def test_an_sla_nobody_reaches_is_shown_without_invented_figures() -> None:

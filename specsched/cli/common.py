@@ -192,7 +192,7 @@ def out_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--out DIR`: the answer's files."""
     return click.option(
         "--out",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=click.Path(path_type=Path),
         callback=lambda ctx, param, value: writable_folder(value),
         metavar="DIR",
         help="Also write the answer's files (JSON, plots, page) to this folder.",
@@ -203,7 +203,7 @@ def file_option(*names: str, what: str) -> Callable[[Callable[..., Any]], Callab
     """An option that names a file to write, refused before any work when it cannot be written."""
     return click.option(
         *names,
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=click.Path(path_type=Path),
         callback=lambda ctx, param, value: writable_file(value),
         metavar="FILE",
         help=what,
@@ -287,8 +287,8 @@ class Progress:
         self._start = self._last_line = time.monotonic()
         self._bar: Any = None
 
-    def __call__(self, done: int, total: int, text: str = "") -> None:
-        """Report that `done` of `total` units are finished; `text` says what is going on."""
+    def __call__(self, done: int, total: int | None, text: str = "") -> None:
+        """Report that `done` of `total` units (None: not known) are finished; `text` says at what."""
         now = time.monotonic()
         if sys.stderr.isatty():
             if self._bar is None and now - self._start < self.bar_after_seconds:
@@ -296,9 +296,10 @@ class Progress:
             self._show_bar(done, total, text)
         elif now - self._last_line >= self.line_every_seconds:
             self._last_line = now
-            click.echo(f"{done}/{total} {self._unit}s, {now - self._start:.0f} s: {text}", err=True)
+            count = f"{done}" if total is None else f"{done}/{total}"
+            click.echo(f"{count} {self._unit}s, {now - self._start:.0f} s: {text}", err=True)
 
-    def _show_bar(self, done: int, total: int, text: str) -> None:
+    def _show_bar(self, done: int, total: int | None, text: str) -> None:
         if self._bar is None:
             from tqdm import tqdm
 

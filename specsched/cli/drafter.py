@@ -1,10 +1,265 @@
-"""`specsched drafter`: train a drafter, or run it."""
+"""`specsched drafter`: train a drafter on a target's own text, or run one and measure it."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import click
 
+from ..errors import SpecschedError
+from . import common, inputs
 
-@click.group()
+HEADS = {"none": "none", "markov": "vanilla", "gated": "gated", "rnn": "rnn"}
+target_option = click.option(
+    "--target",
+    default="smollm2",
+    show_default=True,
+    metavar="MODEL",
+    help="tiny, smollm2 or a Hugging Face folder.",
+)
+device_option = click.option(
+    "--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu or cuda."
+)
+
+
+@click.group(short_help="Train a drafter, or run one and measure it.")
 def drafter() -> None:
-    """Train and evaluate drafters."""
+    """Train and evaluate drafters.
+
+    \b
+    Examples:
+      specsched drafter eval --target smollm2 --drafter ./drafter --prompts prompts.json
+      specsched drafter train --target smollm2 --text shards -o ./drafter
+    """
+
+
+@drafter.command("eval")
+@target_option
+@click.option(
+    "--drafter", "model", required=True, metavar="MODEL", help="A drafter's folder, or a bundled name."
+)
+@click.option(
+    "--prompts",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="JSON list of {prompt or prompt_ids, domain}, or JSONL.",
+)
+@click.option("--policy", default="fixed", show_default=True, metavar="POLICY", help="Verification policy.")
+@click.option(
+    "--temperature",
+    type=common.Real(minimum=0),
+    default=0.0,
+    show_default=True,
+    metavar="T",
+    help="Of sampling.",
+)
+@click.option(
+    "--max-tokens",
+    type=common.Whole(1, 10**6),
+    default=128,
+    show_default=True,
+    metavar="N",
+    help="Longest output.",
+)
+@click.option(
+    "--batch",
+    type=common.Whole(1, 4096),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Requests side by side.",
+)
+@click.option("--profile", metavar="PROFILE", help="Step profile, for policies that weigh costs.")
+@click.option("--calibration", metavar="FILE", help="Calibration of the confidences.")
+@device_option
+@inputs.seed_option
+@common.json_option
+def evaluate(
+    target: str,
+    model: str,
+    prompts: Path,
+    policy: str,
+    temperature: float,
+    max_tokens: int,
+    batch: int,
+    profile: str | None,
+    calibration: str | None,
+    device: str,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Decode prompts with a drafter by rejection sampling, and measure what was accepted.
+
+    \b
+    Examples:
+      specsched drafter eval --target smollm2 --drafter ./drafter --prompts prompts.json
+      specsched drafter eval --target tiny --drafter tiny-dspark --prompts p.json --policy fixed:3 --json
+    """
+    if not prompts.is_file():
+        raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
+    device = _device(device)
+    from ..calibrate import load_calibration
+    from ..profile import load_profile
+    from ..torch_side.decode import evaluate as run
+
+    found = run(
+        target,
+        model,
+        prompts,
+        policy=policy,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        seed=seed,
+        max_batch=batch,
+        profile=load_profile(profile) if profile is not None else None,
+        calibration=load_calibration(calibration) if calibration is not None else None,
+        device=device,
+    )
+    if as_json:
+        common.print_json(found)
+    else:
+        from .. import report
+
+        click.echo(report.drafter_text(found, target, model))
+
+
+@drafter.command()
+@target_option
+@click.option(
+    "--text",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FOLDER",
+    help="Shards of the target's own text (python -m specsched.torch_side.sample writes them).",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    metavar="FOLDER",
+    help="The drafter's folder; an interrupted training goes on there.",
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["dspark", "dflash", "eagle3"]),
+    default="dspark",
+    show_default=True,
+    help="Drafter.",
+)
+@click.option(
+    "--head", type=click.Choice(list(HEADS)), default="markov", show_default=True, help="Head of dspark."
+)
+@click.option("--layers", type=common.Whole(1, 64), default=2, show_default=True, metavar="N", help="Depth.")
+@click.option(
+    "--block-size",
+    type=common.Whole(1, 64),
+    default=7,
+    show_default=True,
+    metavar="K",
+    help="Drafts per request.",
+)
+@click.option(
+    "--steps",
+    type=common.Whole(1, 10**8),
+    default=2000,
+    show_default=True,
+    metavar="N",
+    help="Optimiser steps.",
+)
+@click.option(
+    "--learning-rate",
+    type=common.Real(above=0),
+    default=1e-3,
+    show_default=True,
+    metavar="R",
+    help="Peak rate.",
+)
+@click.option(
+    "--draft-vocabulary",
+    type=common.Whole(2, 10**7),
+    metavar="N",
+    help="Propose only the N likeliest. [default: all]",
+)
+@device_option
+@inputs.seed_option
+@common.json_option
+def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
+    """Train a drafter on text sampled from its target; resumable, seeded, on a CPU or a CUDA device.
+
+    \b
+    Examples:
+      specsched drafter train --target smollm2 --text shards -o ./drafter
+      specsched drafter train --target ./llama --text shards -o ./drafter --head rnn --layers 3 --device cuda
+    """
+    common.writable_folder(output)
+    shards = sorted(text.glob("*.npz")) if text.is_dir() else []
+    if not shards:
+        raise SpecschedError(
+            f"{text} holds no shards (*.npz); python -m specsched.torch_side.sample writes them"
+        )
+    device = _device(options["device"])
+    from ..torch_side.target import load_target
+    from ..torch_side.train import TrainSettings
+    from ..torch_side.train import train as run
+
+    target = load_target(options["target"], device=device)
+    settings = TrainSettings(
+        steps=options["steps"], learning_rate=options["learning_rate"], seed=options["seed"]
+    )
+    measured = run(
+        target,
+        shards,
+        output,
+        _shape(target.config, options),
+        settings,
+        draft_vocab_size=options["draft_vocabulary"],
+    )
+    if as_json:
+        common.print_json({"schema": "specsched/training/1", "drafter": str(output), "held_out": measured})
+    else:
+        from .. import report
+
+        click.echo(report.training_text(measured, str(output)))
+
+
+def _device(name: str) -> str:
+    torch = common.extra_module("torch", "torch", "running a drafter")
+    if name != "cpu" and not (name.startswith("cuda") and torch.cuda.is_available()):
+        raise SpecschedError(
+            f"device {name!r} is not there; this machine has: cpu{', cuda' * torch.cuda.is_available()}"
+        )
+    return name
+
+
+def _shape(target: Any, options: dict[str, Any]) -> Any:
+    """A drafter as wide as its target, reading five of its layers, as the paper's do."""
+    from ..torch_side.drafter_config import DrafterConfig
+
+    last = target.num_hidden_layers
+    count = min(5, last)
+    layers = sorted({round(i * (last - 1) / max(count - 1, 1)) for i in range(count)})
+    dspark = options["kind"] == "dspark"
+    head = HEADS[options["head"]] if dspark else "none"
+    return DrafterConfig(
+        kind=options["kind"],
+        vocab_size=target.vocab_size,
+        hidden_size=target.hidden_size,
+        intermediate_size=target.intermediate_size,
+        num_hidden_layers=1 if options["kind"] == "eagle3" else options["layers"],
+        num_attention_heads=target.num_attention_heads,
+        num_key_value_heads=target.num_key_value_heads,
+        head_dim=target.head_dim,
+        block_size=options["block_size"],
+        target_layer_ids=tuple(layers),
+        markov_rank=0 if head == "none" else 64,
+        markov_head_type=head,
+        enable_confidence_head=dspark,
+        confidence_head_with_markov=head != "none",
+        rms_norm_eps=target.rms_norm_eps,
+        rope_theta=target.rope_theta,
+        num_target_layers=last,
+        shared_embeddings=True,
+    )

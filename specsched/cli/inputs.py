@@ -11,7 +11,6 @@ from ..errors import SpecschedError
 from .common import Real, Whole
 
 if TYPE_CHECKING:
-    from ..calibrate import Calibration
     from ..profile import StepProfile
     from ..trace import Trace
 
@@ -39,9 +38,11 @@ policy_option = click.option(
 )
 calibration_option = click.option(
     "--calibration",
-    metavar="FILE|none",
-    help="A calibration file, or none for raw confidences. [default: fitted on half of the trace's requests, "
-    "which are then not replayed]",
+    metavar="sts|affine|none|FILE",
+    default="sts",
+    show_default=True,
+    help="Fit the confidences on half of the trace's requests (by --seed) and replay the others; none "
+    "replays raw confidences; or a calibration file.",
 )
 prefill_option = click.option(
     "--prefill",
@@ -122,39 +123,21 @@ def serving_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 class Inputs(NamedTuple):
-    """What a run is given: the part of the trace to replay, and the calibration fitted on the other part."""
+    """What a run is given; which part of the trace is replayed is settled with the calibration, later."""
 
     trace: Trace
     profile: StepProfile
-    calibration: Calibration | None
-    calibration_note: str
 
 
-def load_inputs(
-    trace: str, profile: str, calibration: str | None, seed: int, enabling_cost: float | None
-) -> Inputs:
-    """Load trace and profile; fit, load or leave out the calibration.
-
-    By default STS is fitted on half of the trace's requests (drawn by `seed`) and the other half is replayed,
-    so that no confidence is judged on requests its own calibration has seen.
-    """
-    from ..calibrate import fit_sts, load_calibration
+def load_inputs(trace: str, profile: str, enabling_cost: float | None) -> Inputs:
+    """Load trace and profile."""
     from ..profile import load_profile
     from ..trace import load_trace
 
     step_profile = load_profile(profile)
     if enabling_cost is not None:
         step_profile = with_enabling_cost(step_profile, enabling_cost)
-    whole = load_trace(trace)
-    if calibration == "none":
-        return Inputs(whole, step_profile, None, "none: raw confidences")
-    if calibration is not None:
-        return Inputs(whole, step_profile, load_calibration(calibration), f"from {calibration}")
-    fitted = fit_sts(whole, seed=seed)
-    replayed = whole.select(fitted.held_out_requests)
-    halves = len(fitted.fit_requests), len(replayed.request_ids)
-    note = f"sts fitted on {halves[0]} requests; the other {halves[1]} are replayed"
-    return Inputs(replayed, step_profile, fitted, note)
+    return Inputs(load_trace(trace), step_profile)
 
 
 def with_enabling_cost(profile: StepProfile, fraction: float) -> StepProfile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -25,4 +26,92 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
       specsched inspect h100-sxm_qwen3-8b_bf16_tp1 --plot profile.png
       specsched inspect chat.parquet
     """
-    raise NotImplementedError
+    if file is None:
+        _list(as_json)
+        return
+    common.not_over_input(plot, file)
+    from ..inspection import inspect_object, load_any
+
+    held = load_any(file)
+    found = inspect_object(held)
+    picture = _picture(held) if plot is not None or out is not None else None
+    written = []
+    if out is not None:
+        from ..files import write_json
+
+        plot = plot or out / f"{found['kind']}.png"
+        write_json(out / f"{found['kind']}.json", found)
+        written.append(out / f"{found['kind']}.json")
+    if plot is not None and picture is not None:
+        from ..report.pictures import write_picture
+
+        write_picture(plot, picture)
+        written.append(plot)
+    if as_json:
+        common.warn(found["warnings"])
+        common.print_json(found)
+    else:
+        click.echo(_text(held, found))
+    common.wrote(written)
+
+
+def _list(as_json: bool) -> None:
+    from ..files import bundled_names
+
+    names = {"profiles": bundled_names("profiles", ".json"), "traces": bundled_names("traces", ".parquet")}
+    if as_json:
+        common.print_json(names)
+        return
+    for kind, those in names.items():
+        click.echo(f"bundled {kind}:")
+        for name in those:
+            click.echo(f"  {name}")
+
+
+def _text(held: Any, found: dict[str, Any]) -> str:
+    from .. import report
+
+    if found["kind"] == "calibration":
+        return report.calibration_text(held, [*found["warnings"], *found["lint"]])
+    return report.inspection_text(found)
+
+
+def _picture(held: Any) -> bytes | None:
+    """The picture of what is held; a calibration alone has none (`specsched calibrate --plot` draws it)."""
+    from ..profile import StepProfile
+    from ..report import pictures
+    from ..trace import Trace
+
+    if isinstance(held, StepProfile):
+        return pictures.profile_png(held, _roofline(held))
+    return pictures.trace_png(held) if isinstance(held, Trace) else None
+
+
+def _roofline(profile: Any) -> tuple[Any, Any] | None:
+    """(tokens, seconds) of the roofline of the same model and GPU, where both are known by name."""
+    from ..errors import ProfileError
+    from ..roofline import roofline_profile
+
+    gpu, model = str(profile.gpu.get("name", "")), str(profile.model.get("name", ""))
+    try:
+        bound = roofline_profile(
+            _known_gpu(gpu), model, tensor=profile.gpus, dtype=profile.model.get("dtype", "")
+        )
+    except (ProfileError, KeyError, TypeError):
+        return None
+    import numpy as np
+
+    last = profile.verify.x[-1] if profile.eager is None else profile.eager.x[-1]
+    tokens = np.arange(1, int(last) + 1)
+    return tokens, bound.verify_seconds(tokens) + bound.bias_seconds
+
+
+def _known_gpu(name: str) -> str:
+    """The key of a GPU by its full name or its key (`NVIDIA H100 SXM 80GB`, `h100-sxm`)."""
+    from ..shapes import GPUS
+
+    for key, gpu in GPUS.items():
+        words = key.replace("-", " ").split()
+        if name == gpu.name or all(word in name.lower() for word in words):
+            return key
+    return name

@@ -76,13 +76,7 @@ def plan(ctx: click.Context, **options: Any) -> None:
 
     from ..workload import parse_arrivals
 
-    given = inputs.load_inputs(
-        options["trace"],
-        options["profile"],
-        options["calibration"],
-        options["seed"],
-        options["enabling_cost"],
-    )
+    given = inputs.load_inputs(options["trace"], options["profile"], options["enabling_cost"])
     workload = None
     if arrivals is not None:
         workload = parse_arrivals(arrivals, requests=options["requests"], seed=options["seed"])

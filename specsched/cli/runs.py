@@ -21,23 +21,25 @@ def table(given: Inputs, options: dict[str, Any], progress: Progress) -> dict[st
     with an SLA, the share of requests that reach it.
     """
     from .. import schedule
+    from ..replay import split_and_calibrate
     from ..simulator import simulate
     from ..workload import parse_arrivals
 
     block = options["block_size"] or given.trace.block_size
     policies = canonical_policies(options["policies"], block) or schedule.default_policies(block)
+    replayed, calibration, note = split_and_calibrate(given.trace, options["calibration"], options["seed"])
     workload = parse_arrivals(options["arrivals"], requests=options["requests"], seed=options["seed"])
     loads: list[int | None] = [None] if workload is not None else options["concurrency"]
 
     def one(policy: str, load: int | None) -> tuple[dict[str, Any], list[str]]:
         result = simulate(
-            given.trace,
+            replayed,
             given.profile,
             policy,
             concurrency=load,
             requests=options["requests"],
             seed=options["seed"],
-            calibration=given.calibration,
+            calibration=calibration,
             workload=workload,
             block_size=options["block_size"],
             log_steps=1,
@@ -58,7 +60,7 @@ def table(given: Inputs, options: dict[str, Any], progress: Progress) -> dict[st
         "rate": workload.rate if workload is not None else None,
         "prefill": options["prefill"],
         "sla_tps": options["sla"],
-        "calibration": given.calibration_note,
+        "calibration": note,
         "warnings": list(
             dict.fromkeys(w for _, warnings in done for w in _workload_warnings(workload) + warnings)
         ),

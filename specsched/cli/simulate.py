@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ from . import common, inputs
     click.option(
         "--requests",
         type=common.Whole(1, 10**8),
-        default=2000,
+        default=1000,
         show_default=True,
         metavar="N",
         help="Requests measured in a run.",
@@ -98,12 +99,13 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
             sla_fraction=options["sla_fraction"],
             requests=options["requests"],
             seed=options["seed"],
-            calibration=given.calibration,
-            context=options["context"],
-            prefill=options["prefill"],
+            calibration=options["calibration"],
+            block_size=options["block_size"],
             workers=options["workers"],
             progress=progress,
+            **inputs.serving_options(options),
         )
+    answer["about"] = report.about(given.trace, given.profile)
     finish(ctx, answer, report.answer_text, report.write_answer, options)
 
 
@@ -114,23 +116,30 @@ def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
 
     with common.Progress() as progress:
         document = runs.table(given, options, progress)
+    document["about"] = report.about(given.trace, given.profile)
     finish(ctx, document, report.runs_text, report.write_runs, options)
 
 
 def _load(options: dict[str, Any]) -> inputs.Inputs:
-    return inputs.load_inputs(
-        options["trace"],
-        options["profile"],
-        options["calibration"],
-        options["seed"],
-        options["enabling_cost"],
-    )
+    return inputs.load_inputs(options["trace"], options["profile"], options["enabling_cost"])
+
+
+def without_nan(value: Any) -> Any:
+    """The document with None for an interval without bounds (the rejected share where nothing is drafted)."""
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        if value and all(isinstance(item, float) and math.isnan(item) for item in value):
+            return None
+        return [without_nan(item) for item in value]
+    return value
 
 
 def finish(
     ctx: click.Context, document: dict[str, Any], text: Any, write: Any, options: dict[str, Any]
 ) -> None:
     """Print an answer and write its files: the last act of `simulate` and `plan`."""
+    document = without_nan(document)
     folder: Path | None = options["out"]
     paths = write(document, folder, common.command_line(ctx)) if folder is not None else []
     if options["as_json"]:

@@ -16,9 +16,15 @@ from . import common
     metavar="ADDRESS",
     help="Dask scheduler to run on, e.g. tcp://host:8786. [default: threads here]",
 )
+@click.option(
+    "--workers", type=common.Whole(1, 4096), metavar="N", help="Threads. [default: this machine's cores]"
+)
+@click.option("--retry-failed", is_flag=True, help="Repeat the points that failed before.")
 @common.json_option
 @common.out_option
-def sweep(spec: Path, cluster: str | None, as_json: bool, out: Path | None) -> None:
+def sweep(
+    spec: Path, cluster: str | None, workers: int | None, retry_failed: bool, as_json: bool, out: Path | None
+) -> None:
     """Run every point of a grid: policies, profiles, traces, loads, rates, block sizes, seeds.
 
     Results go to a Parquet dataset as they finish; the same command again runs only what is missing. A point
@@ -38,7 +44,9 @@ def sweep(spec: Path, cluster: str | None, as_json: bool, out: Path | None) -> N
     folder = out if out is not None else spec.with_suffix("")
     common.writable_folder(folder)
     with common.Progress("point") as progress:
-        summary = runner.run(spec, folder, cluster=cluster, progress=progress)
+        summary = runner.run(
+            spec, folder, cluster=cluster, workers=workers, progress=progress, retry_failed=retry_failed
+        )
     if as_json:
         common.warn(summary.get("warnings", []))
         common.print_json(summary)

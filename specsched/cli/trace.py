@@ -2,9 +2,229 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from ..errors import SpecschedError
+from . import common, inputs
 
-@click.group()
+if TYPE_CHECKING:
+    from ..trace import Trace
+
+
+@click.group(short_help="Record a trace, or synthesise one.")
 def trace() -> None:
-    """Make a confidence trace."""
+    """Make a confidence trace: what a drafter proposes and what its target accepts.
+
+    \b
+    Examples:
+      specsched trace record --target smollm2 --drafter ./drafter --prompts prompts.json -o mine.parquet
+      specsched trace synth --acceptance 0.8,0.75,0.7 -o mine.parquet
+    """
+
+
+class Acceptance(click.ParamType):
+    """Conditional acceptance per position: numbers, a published domain, or a file of `specsched convert`."""
+
+    name = "acceptance"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A list of rates, or the text as it is."""
+        if not isinstance(value, str) or Path(value).is_file() or value in ("chat", "math", "code"):
+            return value
+        rate = common.Real(minimum=0, maximum=1)
+        if "," not in value and not value.replace(".", "").isdigit():
+            self.fail(
+                f"{value!r} is neither rates such as 0.8,0.75,0.7, nor chat, math or code, nor a file",
+                param,
+                ctx,
+            )
+        return [rate.convert(part.strip(), param, ctx) for part in value.split(",")]
+
+
+def _output(command: Any) -> Any:
+    return common.file_option("-o", "--output", what="The trace to write (.parquet). [required]")(command)
+
+
+@trace.command()
+@click.option(
+    "--acceptance",
+    type=Acceptance(),
+    required=True,
+    metavar="RATES|NAME|FILE",
+    help="Acceptance of each position given that all before were accepted: 0.8,0.75,...; chat, math or code "
+    "(the paper's figures); or the acceptance file that convert writes.",
+)
+@_output
+@click.option(
+    "--requests", type=common.Whole(1, 10**6), default=320, show_default=True, metavar="N", help="Requests."
+)
+@click.option(
+    "--output-tokens",
+    type=common.Real(minimum=1),
+    default=200.0,
+    show_default=True,
+    metavar="N",
+    help="Mean length.",
+)
+@click.option(
+    "--prompt-tokens",
+    type=common.Real(minimum=0),
+    default=100.0,
+    show_default=True,
+    metavar="N",
+    help="Mean prompt.",
+)
+@click.option(
+    "--auc",
+    type=common.Real(minimum=0.5, maximum=0.999),
+    metavar="A",
+    help="How well confidences rank. [default: the paper's]",
+)
+@click.option(
+    "--ece",
+    type=common.Real(minimum=0, maximum=0.9),
+    metavar="E",
+    help="Raw calibration error, on the overconfident side. [default: the paper's]",
+)
+@click.option(
+    "--domain", metavar="NAME", help="Domain to write in every row. [default: the acceptance's name]"
+)
+@inputs.seed_option
+@common.json_option
+def synth(acceptance: Any, output: Path | None, as_json: bool, **options: Any) -> None:
+    """Synthesise a dense trace from per-position acceptance, when that is all one has.
+
+    \b
+    Examples:
+      specsched trace synth --acceptance 0.82,0.78,0.75,0.72 -o mine.parquet
+      specsched trace synth --acceptance chat --requests 500 --ece 0 -o perfect.parquet
+      specsched trace synth --acceptance counters.json -o from_counters.parquet
+    """
+    path = _required(output)
+    from ..trace import synthesise
+
+    if isinstance(acceptance, str) and Path(acceptance).is_file():
+        common.not_over_input(path, acceptance)
+        acceptance = _rates(Path(acceptance))
+    made = synthesise(acceptance, name=path.stem, **options)
+    _finish(made, path, as_json)
+
+
+def _required(output: Path | None) -> Path:
+    if output is None:
+        raise click.UsageError("give -o FILE, the trace to write")
+    if output.suffix != ".parquet":
+        raise SpecschedError(f"{output} does not end in .parquet; a trace is a Parquet file")
+    return output
+
+
+def _rates(path: Path) -> list[float]:
+    """Conditional acceptance from a file, ours or another tool's counters."""
+    from .. import formats
+
+    found = formats.read(path)
+    if found.kind != "acceptance":
+        raise SpecschedError(f"{path} is a {found.kind}, not acceptance rates; it needs no synthesis")
+    return [float(rate) for rate in found.object.conditional]
+
+
+def _finish(made: Trace, path: Path, as_json: bool) -> None:
+    from .. import report
+    from ..inspection import inspect_trace
+
+    made.save(path)
+    found = inspect_trace(made)
+    if as_json:
+        common.warn(found["warnings"])
+        common.print_json(found)
+    else:
+        click.echo(report.inspection_text(found))
+    common.wrote([path])
+
+
+@trace.command()
+@click.option(
+    "--target",
+    default="smollm2",
+    show_default=True,
+    metavar="MODEL",
+    help="tiny, smollm2 or a Hugging Face folder.",
+)
+@click.option("--drafter", required=True, metavar="MODEL", help="A drafter's folder, else a bundled name.")
+@click.option(
+    "--prompts",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="JSON list or JSONL of prompts.",
+)
+@_output
+@click.option(
+    "--mode",
+    type=click.Choice(["dense", "sequential"]),
+    default="dense",
+    show_default=True,
+    help="Every position, or the steps taken.",
+)
+@click.option(
+    "--temperature",
+    type=common.Real(minimum=0),
+    default=1.0,
+    show_default=True,
+    metavar="T",
+    help="Of sampling.",
+)
+@click.option(
+    "--max-tokens",
+    type=common.Whole(2, 10**6),
+    default=200,
+    show_default=True,
+    metavar="N",
+    help="Longest output.",
+)
+@click.option(
+    "--samples",
+    type=common.Whole(1, 10**6),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Passes over the prompts.",
+)
+@click.option(
+    "--anchors", type=common.Whole(1, 10**9), metavar="N", help="Stop once so many anchors are recorded."
+)
+@click.option(
+    "--batch",
+    type=common.Whole(1, 4096),
+    default=32,
+    show_default=True,
+    metavar="N",
+    help="Requests side by side.",
+)
+@click.option("--domain", metavar="NAME", help="Domain of prompts that name none.")
+@click.option("--licence", metavar="TEXT", help="Licence of the prompts, to be kept in the file.")
+@click.option("--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu or cuda.")
+@inputs.seed_option
+@common.json_option
+def record(output: Path | None, prompts: Path, as_json: bool, **options: Any) -> None:
+    """Record a trace from a target, a drafter and prompts; interrupted, the same command goes on.
+
+    \b
+    Examples:
+      specsched trace record --target smollm2 --drafter ./drafter --prompts prompts.json -o mine.parquet
+      specsched trace record --target ./llama --drafter ./dspark --prompts p.jsonl --device cuda -o t.parquet
+    """
+    path = _required(output)
+    if not prompts.is_file():
+        raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
+    common.extra_module("torch", "torch", "recording a trace")
+    from ..torch_side.record import record as record_trace
+
+    names = options.pop("target"), options.pop("drafter")
+    made = record_trace(
+        *names, prompts, path, names=names, progress=lambda text: click.echo(text, err=True), **options
+    )
+    _finish(made, path, as_json)

@@ -5,8 +5,23 @@ dictionaries that the planner returns (DESIGN section 10), so a saved JSON answe
 """
 
 from .calibration import calibration_text
+from .drafter import drafter_text, training_text
+from .inspection import inspection_text
 from .page import write_answer, write_plan, write_runs
 from .runs import runs_text
-from .tables import answer_text
+from .sweep import sweep_text
+from .tables import about, answer_text
 
-__all__ = ["answer_text", "calibration_text", "runs_text", "write_answer", "write_plan", "write_runs"]
+__all__ = [
+    "about",
+    "answer_text",
+    "calibration_text",
+    "drafter_text",
+    "inspection_text",
+    "runs_text",
+    "sweep_text",
+    "training_text",
+    "write_answer",
+    "write_plan",
+    "write_runs",
+]

@@ -114,7 +114,7 @@ def answer_page(answer: Row, pareto: bytes, load: bytes, command: str = "") -> s
         "<h2>What a step does at that load</h2>",
         _table(*tables.step_rows(answer)),
         *([f"<h2>Crossovers</h2>{_list(crossings)}"] if crossings else []),
-        _picture(load, "Throughput and tokens verified per request as users are added; bands: intervals."),
+        _picture(load, "Throughput and tokens verified per request as users are added; bars: 95% intervals."),
         _doubts({"not_modelled": answer.get("not_modelled")}),
         _origins(answer, command),
     ]

@@ -96,6 +96,11 @@ def _legend(fig: Figure, axes: Axes, title: str) -> None:
     )  # fmt: skip
 
 
+def _some(rows: list[Row]) -> int:
+    """Every how many points a marker helps more than it covers."""
+    return max(1, len(rows) // 12)
+
+
 def _curve(policy: Row) -> list[Row]:
     return sorted(policy["curve"], key=lambda row: row["concurrency"])
 
@@ -124,7 +129,7 @@ def pareto_png(answer: Row) -> bytes:
         f"tokens/s each user gets ({meaning})",
         "output tokens/s of one engine",
     )
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.1 * axes.get_ylim()[1])  # room for the name of the SLA above the curves
     fastest = max(row["tps_user"][key] for policy in answer["policies"] for row in policy["curve"])
     _sla_line(axes, answer["sla_tps"], fastest)
     _thousands(axes)
@@ -137,6 +142,7 @@ def _pareto_line(axes: Axes, policy: Row, key: str, look: dict[str, Any], leads:
     axes.plot(
         [row["tps_user"][key] for row in rows],
         [row["throughput"] for row in rows],
+        markevery=_some(rows),
         label=f"{policy['policy']}: {policy['capacity']:,}" + ("  (recommended)" if leads else ""),
         linestyle="-" if policy["lossless"] else "--",
         linewidth=2.6 if leads else 1.5,
@@ -171,24 +177,29 @@ def _sla_line(axes: Axes, sla: float, fastest: float) -> None:
 
 
 def load_png(answer: Row) -> bytes:
-    """Throughput, speed and verification budget against concurrency, one above the other: PNG bytes."""
-    fig = figure(9.2, 7.6)
-    top, bottom = fig.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    """Throughput, its gain over no drafting, and what is verified, against concurrency: PNG bytes."""
+    fig = figure(9.2, 9.4)
+    top, middle, bottom = fig.subplots(3, 1, sharex=True, height_ratios=[3, 2.2, 2])
     look = styles(policy["policy"] for policy in answer["policies"])
+    off = next((policy for policy in answer["policies"] if policy["policy"] == "off"), None)
     for policy in by_capacity(answer):
         rows = _curve(policy)
         users = [row["concurrency"] for row in rows]
         leads = policy["policy"] == answer.get("recommended")
         style = {
             "linestyle": "-" if policy["lossless"] else "--", "linewidth": 2.6 if leads else 1.5,
-            "markersize": 4.2, "markeredgewidth": 0, "zorder": 4 if leads else 3, **look[policy["policy"]],
+            "markersize": 4.2, "markeredgewidth": 0, "markevery": _some(rows), "zorder": 4 if leads else 3,
+            **look[policy["policy"]],
         }  # fmt: skip
         top.plot(users, [row["throughput"] for row in rows], label=policy["policy"], **style)
-        _band(top, rows, users, look[policy["policy"]]["color"])
         if policy["capacity"]:
+            _bar(top, policy, look[policy["policy"]]["color"])
             _ring(top, policy, rows, look[policy["policy"]]["color"])
+        if off is not None:
+            middle.plot(users, _gain(rows, off), **style)
         bottom.plot(users, [row["verify_tokens_per_request"] for row in rows], **style)
-    dress(top, "Throughput against load", _inputs(answer), "", "output tokens/s of one engine")
+    dress(top, "Throughput against load", _inputs(answer), "", "output tokens/s\nof one engine")
+    dress(middle, "Gain over no drafting", "" if off else "off was not run", "", "throughput / that of off")
     verified = "tokens per request and step\n(anchor included)"
     dress(bottom, "What is verified", "", "concurrent users (one engine)", verified)
     _log_users(bottom, answer)
@@ -199,11 +210,21 @@ def load_png(answer: Row) -> bytes:
     return png(fig)
 
 
-def _band(axes: Axes, rows: list[Row], users: list[int], colour: str) -> None:
-    bounds = [row["throughput_interval"] for row in rows if row.get("throughput_interval")]
-    if len(bounds) == len(rows):
-        low, high = zip(*bounds, strict=True)
-        axes.fill_between(users, low, high, color=colour, alpha=0.12, linewidth=0)
+def _gain(rows: list[Row], off: Row) -> list[float]:
+    """Throughput over that of `off` at the same load, read between its loads."""
+    import numpy as np
+
+    base = _curve(off)
+    users = [row["concurrency"] for row in rows]
+    against = np.interp(users, [row["concurrency"] for row in base], [row["throughput"] for row in base])
+    return [row["throughput"] / float(of) for row, of in zip(rows, against, strict=True)]
+
+
+def _bar(axes: Axes, policy: Row, colour: str) -> None:
+    """The interval of the throughput at the capacity."""
+    bounds = ((policy.get("at_capacity") or {}).get("intervals") or {}).get("throughput")
+    if bounds:
+        axes.vlines(policy["capacity"], *bounds, color=colour, linewidth=5, alpha=0.3, zorder=2)
 
 
 def _ring(axes: Axes, policy: Row, rows: list[Row], colour: str) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..profile import StepProfile
+    from ..trace import Trace
 
 Row = Mapping[str, Any]
 WIDTH = 96
@@ -74,10 +79,10 @@ def paragraph(text: str, label: str = "") -> str:
 
 
 def at_capacity(policy: Row) -> Row:
-    """The curve's row at the capacity, else the nearest load below it, else the lightest load there is."""
-    curve = sorted(policy.get("curve") or [{}], key=lambda row: row.get("concurrency", 0))
-    below = [row for row in curve if row.get("concurrency", 0) <= max(policy.get("capacity") or 0, 1)]
-    return below[-1] if below else curve[0]
+    """The figures at the capacity; where that is 0, those of the lightest load there is."""
+    if policy.get("at_capacity"):
+        return {"concurrency": policy["capacity"], **policy["at_capacity"]}
+    return min(policy["curve"], key=lambda row: row["concurrency"])
 
 
 def by_capacity(answer: Row) -> list[Row]:
@@ -161,8 +166,8 @@ def _marked(policy: Row, answer: Row) -> str:
 def crossover_lines(answer: Row) -> list[str]:
     """One sentence for each load at which another policy takes the lead in throughput."""
     return [
-        f"from {count(crossing['concurrency'])} users on {crossing['to']} has more throughput "
-        f"than {crossing['from']}"
+        f"between {count(crossing['between'][0])} and {count(crossing['between'][1])} users "
+        f"{crossing['to']} overtakes {crossing['from']} in throughput"
         for crossing in answer.get("crossovers") or []
     ]
 
@@ -193,29 +198,51 @@ def _pocket(pocket: Any) -> str:
     return count(pocket)
 
 
+def about(trace: Trace, profile: StepProfile) -> dict[str, str]:
+    """Where the inputs come from, a line each, to go into the document under `about`."""
+    of = trace.metadata
+    made = "synthetic" if trace.synthetic else "recorded" if trace.mode == "dense" else "an engine's log"
+    parts = [
+        made,
+        f"{len(trace.request_ids):,} requests, {len(trace):,} anchors, block {trace.block_size}",
+        " on ".join(_brief(of[key]) for key in ("drafter", "target") if of.get(key)),
+        f"temperature {of['temperature']:g}" if isinstance(of.get("temperature"), (int, float)) else "",
+    ]
+    source = profile.provenance
+    origin = [
+        source.get("method") or "of unknown origin",
+        _brief(source.get("source", "")),
+        source.get("date"),
+    ]
+    return {
+        "profile": "; ".join(str(part) for part in origin if part),
+        "trace": "; ".join(part for part in parts if part),
+    }
+
+
+def _brief(text: Any) -> str:
+    """The first words of a description: what it names, without the particulars."""
+    return re.split(r"[,(:;]", str(text), maxsplit=1)[0].strip()
+
+
 def provenance_lines(answer: Row) -> list[str]:
-    """`profile: name (composed, ...)` and the like: where the inputs came from."""
-    lines = []
-    sources = answer.get("provenance") or {}
-    for key in ("profile", "trace", "workload"):
-        if answer.get(key) or sources.get(key):
-            about = sources.get(key)
-            lines.append(f"{key}: {answer.get(key, '')}" + (f" ({about})" if about else ""))
-    calibration = answer.get("calibration")
-    if calibration:
-        lines.append(f"calibration: {calibration_line(calibration)}")
-    return lines
+    """`profile: name (composed; ...)` and the like: where the inputs came from."""
+    said = answer.get("about") or {}
+    lines = [
+        f"{key}: {answer[key]}" + (f" ({said[key]})" if key in said else "") for key in ("profile", "trace")
+    ]
+    note = answer.get("calibration")
+    return [*lines, f"calibration: {calibration_line(note)}"] if note else lines
 
 
-def calibration_line(calibration: Any) -> str:
+def calibration_line(note: Row) -> str:
     """What was fitted and on what, in a line."""
-    if isinstance(calibration, str):
-        return calibration
-    if calibration.get("text"):
-        return str(calibration["text"])
-    return ", ".join(
-        f"{key} {value}" for key, value in calibration.items() if not isinstance(value, (list, dict))
-    )
+    if note["method"] == "none":
+        return f"none: raw confidences, all {note['replayed']:,} requests replayed"
+    if note.get("fitted_on") is None:
+        return f"{note['method']}, from a file; all {note['replayed']:,} requests replayed"
+    halves = f"fitted on {note['fitted_on']:,} requests; the other {note['replayed']:,} are replayed"
+    return f"{note['method']}, {halves}"
 
 
 def tail(document: Row) -> list[str]:

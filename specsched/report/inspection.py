@@ -1,0 +1,122 @@
+"""What a profile, trace or calibration holds, as text: one sentence, its table, what is wrong with it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from .tables import WIDTH, count, decimal, grid, paragraph, share
+
+Row = Mapping[str, Any]
+
+
+def inspection_text(found: Row) -> str:
+    """Text of a dictionary of `specsched.inspection`, except calibrations (`calibration_text`)."""
+    body = {"profile": _profile, "trace": _trace}[found["kind"]](found)
+    findings = [paragraph(text, "warning: ") for text in found["warnings"]]
+    findings += [paragraph(text, "finding: ") for text in found["lint"]]
+    return "\n\n".join([*body, "\n".join(findings) or "nothing to remark"])
+
+
+def _facts(pairs: list[tuple[str, Any]]) -> str:
+    shown = [(name, str(value)) for name, value in pairs if value not in (None, "", 0)]
+    width = max(len(name) for name, _ in shown) + 2
+    return "\n".join(
+        textwrap.fill(name.ljust(width) + value, WIDTH, subsequent_indent=" " * width)
+        for name, value in shown
+    )
+
+
+def _profile(found: Row) -> list[str]:
+    knee, limit = found["knee_tokens"], found["capture_limit"]
+    pieces = [
+        f"flat to about {count(knee)} tokens" if knee else "without a knee in its range",
+        f"{len(found['cliffs'])} cliffs" if found["cliffs"] else "no cliffs",
+        f"graphs captured to {count(limit)} tokens" if limit else "no captured sizes",
+    ]
+    memory = found["kv_capacity_tokens"]
+    facts = _facts(
+        [
+            ("GPU", f"{found['gpu']}" + (f" x {found['gpus']}" if found["gpus"] > 1 else "")),
+            ("model", found["model"]),
+            ("made", f"{found['method']}: {found['source']}"),
+            ("licence", found["licence"]),
+            (
+                "range",
+                _range(found),
+            ),
+            ("lookup", found["lookup"]),
+            ("first pass", f"{decimal(1e3 * found['first_pass_seconds'], 2)} ms for one token, no draft"),
+            ("KV memory", f"{count(memory)} tokens" if memory is not None else "not said"),
+            (
+                "fit",
+                ", ".join(f"{k} {v}" for k, v in (found["fit"] or {}).items() if not isinstance(v, dict)),
+            ),
+        ]
+    )
+    blocks = [paragraph(f"{found['name']}: {', '.join(pieces)}."), facts]
+    if found["cliffs"]:
+        header = ["cliff: tokens", "to", "pass takes", "because of"]
+        rows = [
+            [count(c["before"]), count(c["after"]), f"x {c['ratio']:.2f}", c["kind"]] for c in found["cliffs"]
+        ]
+        blocks.append(grid(header, rows))
+    if found["draft_share"]:
+        few = found["draft_share"][:: max(1, len(found["draft_share"]) // 6)]
+        rows = [[count(row["requests"]), share(row["share"])] for row in few]
+        blocks.append(grid(["requests", "drafting's share\nof a step"], rows))
+    return blocks
+
+
+def _range(found: Row) -> str:
+    low, high = found["tokens"]
+    return f"{found['points']} points, {count(low)} to {count(high)} tokens"
+
+
+def _trace(found: Row) -> list[str]:
+    rates = found["conditional_acceptance"]
+    made = "synthetic" if found["synthetic"] else found["mode"]
+    facts = _facts(
+        [
+            ("kind", f"{made}, block {found['block_size']}"),
+            ("drafter", found["drafter"]),
+            ("target", found["target"]),
+            ("temperature", found["temperature"]),
+            ("licence", found["licence"]),
+            ("output tokens", _spread(found["output_tokens"])),
+            ("prompt tokens", _spread(found["prompt_tokens"])),
+            ("domains", ", ".join(f"{name} {count(n)}" for name, n in found["domains"].items())),
+            ("arrivals", "in the file" if found["arrivals"] else ""),
+        ]
+    )
+    header = [
+        "position",
+        "accepted if\nthe one before",
+        "accepted\nthis far",
+        "AUC",
+        "ECE %",
+        "floor",
+        "Brier",
+    ]
+    rows = [
+        [
+            count(row["position"]),
+            share(rate),
+            share(row["accepted_share"]),
+            decimal(row["auc"], 3),
+            decimal(100 * row["ece"], 1),
+            decimal(100 * row["noise_floor"], 1),
+            decimal(row["brier"], 3),
+        ]
+        for row, rate in zip(found["positions"], rates, strict=True)
+    ]
+    first = (
+        f"{found['name']}: {count(found['requests'])} requests, {count(found['rows'])} anchors; verifying "
+        f"whole blocks emits {decimal(found['emitted_per_step'], 2)} tokens a step."
+    )
+    return [paragraph(first), facts, grid(header, rows)]
+
+
+def _spread(spread: Row) -> str:
+    return f"{count(spread['min'])} to {count(spread['max'])}, mean {decimal(spread['mean'])}"
