@@ -1,0 +1,72 @@
+"""What `inspect` says about files, by hand and for what is bundled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from trace_cases import made
+
+from specsched.calibrate import fit_sts
+from specsched.errors import FormatError
+from specsched.inspection import inspect_file, inspect_object
+from specsched.metrics import sigmoid
+from specsched.trace import Trace
+
+
+def test_inspection_of_a_trace_by_hand() -> None:
+    trace = Trace.from_arrays([0, 0, 0, 0], [0, 1, 2, 3], np.linspace(-1, 1, 8).reshape(4, 2), [2, 0, 0, 1])
+    held = inspect_object(trace)
+    assert held["emitted_per_anchor"] == 1.75
+    assert held["emitted_per_step"] == 2.5  # anchors 0 and 3
+    assert held["conditional_acceptance"] == [1.0, 0.5]
+    assert held["output_tokens"]["max"] == 4
+    assert json.dumps(held, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        (lambda t: sigmoid(t.confidence_logit), "look like probabilities"),
+        (lambda t: -t.confidence_logit, "worse than chance"),
+        (lambda t: t.confidence_logit * [1.0, 0.0, 1.0], "constant at position 2"),
+        (lambda t: t.confidence_logit + 1.5, "miscalibrated"),
+    ],
+)
+def test_findings_about_confidences(change: Any, finding: str) -> None:
+    trace = made(rows=40)
+    odd = Trace.from_arrays(trace.request, trace.position, change(trace), trace.accepted)
+    assert finding in "\n".join(inspect_object(odd)["lint"])
+    assert inspect_object(trace)["lint"] == []
+
+
+@pytest.mark.parametrize("name", ["h100-sxm_qwen3-8b_bf16_tp1", "chat", "qwen3-4b-math.parquet"])
+def test_bundled_files_can_be_inspected(name: str) -> None:
+    held = inspect_file(name)
+    assert held["name"] == name.removesuffix(".parquet")
+    assert held["warnings"]
+    assert json.dumps(held, allow_nan=False)
+
+
+def test_inspection_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text("[1, 2]")
+    with pytest.raises(FormatError, match="specsched convert"):
+        inspect_file(path)
+    with pytest.raises(FormatError, match="nothing bundled"):
+        inspect_file("nowhere")
+
+
+def test_inspection_of_calibrations(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    fit_sts(made(temperature=2.0)).save(path)
+    held = inspect_file(path)
+    assert held["kind"] == "calibration"
+    assert held["fit_requests"] == held["held_out_requests"] == 50
+    assert held["lint"] == []
+    shifted = inspect_object(fit_sts(made(shift=1.0)))
+    assert any("--method affine" in finding for finding in shifted["lint"])
+    assert "no held-out report" in inspect_object(fit_sts(made(rows=20), holdout=0.0))["lint"][0]
