@@ -139,16 +139,16 @@ class Gpu:
     link: float
 
 
-_GIB = 1 << 30
+_MIB = 1 << 20
 GPUS = {
-    "a100-sxm": Gpu("NVIDIA A100 SXM 80GB", 80 * _GIB, 2.039e12, 312e12, None, 300e9),
-    "h100-sxm": Gpu("NVIDIA H100 SXM 80GB", 80 * _GIB, 3.35e12, 989e12, 1978e12, 450e9),
-    "h200-sxm": Gpu("NVIDIA H200 SXM 141GB", 141 * _GIB, 4.8e12, 989e12, 1978e12, 450e9),
-    "b200-sxm": Gpu("NVIDIA B200 SXM 180GB", 180 * _GIB, 7.7e12, 2250e12, 4500e12, 900e9),
-    "b300-sxm": Gpu("NVIDIA B300 SXM 288GB", 268 * _GIB, 7.75e12, 2250e12, 4500e12, 900e9),
-    "gb200": Gpu("NVIDIA GB200", 185 * _GIB, 8.0e12, 2500e12, 5000e12, 900e9),
-    "l40s": Gpu("NVIDIA L40S 48GB", 45 * _GIB, 0.864e12, 362e12, 733e12, 32e9),
-    "rtx-pro-6000": Gpu("NVIDIA RTX PRO 6000 Server 96GB", 95 * _GIB, 1.792e12, 468e12, 936e12, 64e9),
+    "a100-sxm": Gpu("NVIDIA A100 SXM 80GB", 81920 * _MIB, 2.039e12, 312e12, None, 300e9),
+    "h100-sxm": Gpu("NVIDIA H100 SXM 80GB", 81559 * _MIB, 3.35e12, 989e12, 1978e12, 450e9),
+    "h200-sxm": Gpu("NVIDIA H200 SXM 141GB", 143771 * _MIB, 4.8e12, 989e12, 1978e12, 450e9),
+    "b200-sxm": Gpu("NVIDIA B200 SXM 180GB", 183359 * _MIB, 7.7e12, 2250e12, 4500e12, 900e9),
+    "b300-sxm": Gpu("NVIDIA B300 SXM 288GB", 275040 * _MIB, 7.75e12, 2250e12, 4500e12, 900e9),
+    "gb200": Gpu("NVIDIA GB200", 189471 * _MIB, 8.0e12, 2500e12, 5000e12, 900e9),
+    "l40s": Gpu("NVIDIA L40S 48GB", 46068 * _MIB, 0.864e12, 362e12, 733e12, 32e9),
+    "rtx-pro-6000": Gpu("NVIDIA RTX PRO 6000 Server 96GB", 97887 * _MIB, 1.792e12, 468e12, 936e12, 64e9),
 }
 _ALIASES = {
     "a100": "a100-sxm",
