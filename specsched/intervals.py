@@ -27,7 +27,9 @@ def share_bounds(
     _, group = np.unique(traced, return_inverse=True)
     hits = np.bincount(group, weights=passed)
     draws = _draws(len(hits), seed, resamples)
-    return ratio_bounds(hits, np.bincount(group).astype(np.float64), draws)
+    found = ratio_bounds(hits, np.bincount(group).astype(np.float64), draws)
+    assert found is not None  # every resample has a replay
+    return found
 
 
 def resample_weights(traced: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
@@ -39,23 +41,23 @@ def resample_weights(traced: np.ndarray, seed: int, resamples: int = RESAMPLES) 
     return _draws(len(distinct), seed, resamples)[:, group].astype(np.float64)
 
 
-def bounds(values: np.ndarray) -> list[float]:
-    """[low, high] of the central 95 % of bootstrap values; NaN resamples are left out."""
+def bounds(values: np.ndarray) -> list[float] | None:
+    """[low, high] of the central 95 % of bootstrap values; NaN resamples are left out, None: all are."""
     values = values[np.isfinite(values)]
     if len(values) == 0:
-        return [float("nan"), float("nan")]
+        return None
     tail = 50.0 * (1.0 - LEVEL)
     low, high = np.percentile(values, [tail, 100.0 - tail])
     return [float(low), float(high)]
 
 
-def ratio_bounds(numerator: np.ndarray, denominator: np.ndarray, weights: np.ndarray) -> list[float]:
+def ratio_bounds(numerator: np.ndarray, denominator: np.ndarray, weights: np.ndarray) -> list[float] | None:
     """Interval of Σ numerator / Σ denominator over replays, both float64[n]."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return bounds((weights @ numerator) / (weights @ denominator))
 
 
-def quantile_bounds(values: np.ndarray, quantile: float, weights: np.ndarray) -> list[float]:
+def quantile_bounds(values: np.ndarray, quantile: float, weights: np.ndarray) -> list[float] | None:
     """Interval of a quantile of `values` float64[n]."""
     order = np.argsort(values, kind="stable")
     mass = np.cumsum(weights[:, order], axis=1)

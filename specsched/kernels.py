@@ -539,7 +539,7 @@ BEGUN, END = range(
 (INJECTED, ADMITTED, FINISHED, EMITTED, STEPS, PREEMPTED, KV_PEAK, STATUS, REFUSED_TOKENS) = range(9)
 (INITIAL_LEFT, MEASURING, MEASURE_FROM, MEASURED_LEFT, SEEN_STEPS, STRIDE, RECORDED) = range(9, 16)
 (W_STEPS, W_DECODE_STEPS, W_REQUESTS, W_TOKENS, W_EMITTED, W_VERIFIED, W_ACCEPTED) = range(16, 23)
-(W_PREFILL, W_EXTRAPOLATED, W_OFF_GRAPH, W_PREEMPTED, W_BLOCKED, N_COUNTS) = range(23, 29)
+(W_PREFILL, W_EXTRAPOLATED, W_OFF_GRAPH, W_PREEMPTED, W_BLOCKED, W_FULL, N_COUNTS) = range(23, 30)
 # Entries of State.sums float64.
 W_START, W_END, W_SECONDS, W_REQUEST_SECONDS, IN_SYSTEM_AREA, LAST_CHANGE, N_SUMS = range(7)
 
@@ -743,6 +743,12 @@ def _admit_waiting(world, settings, state, rank, block, now):
     while place[WAITING] > 0 and place[RUNNING] < settings.max_running:
         j = place[HEAD]
         job = state.jobs[j]
+        if job[J_LEFT] == 0 and job[J_PREFILL] == 0:  # its only token came with its prefill, elsewhere
+            place[HEAD] = job[J_LINK]
+            place[WAITING] -= 1
+            count[ADMITTED] += 1
+            _finish(world, settings, state, j, rank, now)
+            continue
         need = _context(settings, job) + 1 + block
         if place[KV_USED] + need > settings.kv_capacity:
             count[W_BLOCKED] += count[MEASURING]
@@ -754,6 +760,8 @@ def _admit_waiting(world, settings, state, rank, block, now):
         place[WAITING] -= 1
         if job[J_PREEMPTED] == 0:
             count[ADMITTED] += 1
+    if place[WAITING] > 0 and place[RUNNING] == settings.max_running:
+        count[W_FULL] += count[MEASURING]
     count[KV_PEAK] = max(count[KV_PEAK], place[KV_USED])
 
 

@@ -1,6 +1,7 @@
 """The planner's question: users per engine at a promised speed, under which policy (DESIGN section 10).
 
-`answer` returns the JSON document `specsched/answer/1`; `report` turns it into text, plots and a page.
+`answer` returns the JSON document `specsched/answer/1`, `plan` (how many GPUs a traffic needs, room `fleet`)
+`specsched/plan/1`; `report` turns them into text, plots and a page.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .capacity import (
     ladder,
 )
 from .errors import WorkloadError
+from .fleet import plan
 from .profile import StepProfile, load_profile
 from .replay import Replay, closed_loop, split_and_calibrate
 from .result import trace_and_profile_warnings
@@ -29,6 +31,8 @@ from .simulator import Run, Serving
 from .sweep import map_points
 from .trace import Trace, load_trace
 from .workload_random import check_seed
+
+__all__ = ["answer", "plan"]
 
 SCHEMA = "specsched/answer/1"
 REFERENCE = "hindsight"  # the myopic reference of `hindsight_share`; not a bound (DESIGN section 7)

@@ -29,9 +29,8 @@ class SimResult:
     `summary` keys: `throughput` (output tokens/s, all engines together), `tps_user` {mean, p05, p50, p95},
     `emitted_per_step` (a request and step), `verify_tokens_per_request` (1 + ℓ), `rejected_share`,
     `step_seconds`, `concurrency_mean` (requests decoding, over time), `extrapolated_steps`,
-    `off_graph_steps`,
-    `preemptions`, `blocked_steps` (a place was free but KV memory was not), `seconds` and `steps` of the
-    measured window, `requests`, `distinct_requests`, `ttft_seconds` {mean, p50, p95} where prefill is
+    `off_graph_steps`, `preemptions`, `blocked_steps` (a request waited for KV memory), `full_steps` (for
+    a place), `seconds` and `steps` of the measured window, `requests`, `distinct_requests`, `ttft_seconds` {mean, p50, p95} where prefill is
     simulated, `intervals` (95 %, bootstrap over traced requests) of the headline figures.
     """
 
@@ -118,6 +117,7 @@ def summarise(
         "off_graph_steps": int(count[k.W_OFF_GRAPH]),
         "preemptions": int(count[k.W_PREEMPTED]),
         "blocked_steps": int(count[k.W_BLOCKED]),
+        "full_steps": int(count[k.W_FULL]),
         "prefill_tokens": int(count[k.W_PREFILL]),
         "seconds": window,
         "steps": steps,
@@ -166,7 +166,8 @@ def _intervals(
     ):  # one place turns out Σ tokens in Σ residence (renewal reward), so throughput goes as their ratio
         held = a["finish_seconds"] - a["arrival_seconds"]
         ratio = summary["throughput"] * held.sum() / a["tokens"].sum()
-        out["throughput"] = [ratio * x for x in intervals.ratio_bounds(a["tokens"], held, w)]
+        found = intervals.ratio_bounds(a["tokens"], held, w)
+        out["throughput"] = None if found is None else [ratio * x for x in found]
     return out
 
 

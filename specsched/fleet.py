@@ -1,0 +1,434 @@
+"""How many GPUs a traffic needs at a promised speed (`specsched plan`).
+
+For each policy: the fewest engines behind a router for which the asked share of requests reaches the SLA,
+found by doubling and bisection on one fixed list of arrivals, so that neighbouring fleets differ by an engine
+and by nothing else. `planner.plan` is the public name.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from . import intervals
+from .calibrate import Calibration
+from .curves import Curve
+from .errors import ProfileError, WorkloadError
+from .profile import StepProfile, load_profile
+from .replay import Replay, Requests, open_loop, split_and_calibrate
+from .result import SimResult, trace_and_profile_warnings
+from .schedule import Policy, default_policies, make
+from .simulator import Run, Serving
+from .sweep import map_points
+from .trace import Trace, load_trace
+from .workload import Workload, poisson
+
+SCHEMA = "specsched/plan/1"
+MOST_ENGINES = 1 << 16
+RESIDENCES = 20  # a trial lasts at least so many stays of a request, for a fleet to reach its steady state
+RATE_STEPS = 7  # bisections of a rate: the bracket of a factor 2 shrinks to 1 %
+Progress = Callable[[int, int | None, str], None]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What every fleet is asked: these arrivals, `share` of the requests at the SLA."""
+
+    trace: Trace
+    replay: Replay
+    profile: StepProfile
+    serving: Serving
+    workload: Workload
+    sla_tps: float
+    ttft_seconds: float | None
+    share: float
+    seed: int
+
+    @cached_property
+    def coming(self) -> Requests:
+        return open_loop(self.replay, self.trace, self.workload, self.seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A fleet of so many engines under the traffic: the share of requests that got what was promised."""
+
+    engines: int
+    result: SimResult | None  # None: the profile has no cost for a pass it needs
+    share: float
+    low: float
+    high: float
+    slow: float  # shares that failed by speed, and by time to the first token
+    late: float
+
+
+@dataclass(eq=False)
+class Fleet:
+    """All fleet sizes tried under one policy."""
+
+    traffic: Traffic
+    policy: Policy
+    trials: dict[int, Trial] = field(default_factory=dict)
+    done: Callable[[], None] = lambda: None
+
+    def at(self, engines: int) -> Trial:
+        """The fleet of so many engines; run once."""
+        if engines not in self.trials:
+            self.trials[engines] = trial(self.traffic, self.policy, engines)
+            self.done()
+        return self.trials[engines]
+
+    def fewest(self, bound: str = "share") -> int | None:
+        """Fewest engines that keep the promise; `bound` "low" or "high": by what noise allows.
+
+        None when a request alone on an engine is too slow, so that no number of them helps.
+        """
+        wanted = self.traffic.share
+        bad, good = 0, 1
+        while getattr(self.at(good), bound) < wanted:
+            if good >= self.alone():
+                return None
+            bad, good = good, good * 2
+        while good - bad > 1:
+            middle = (bad + good) // 2
+            if getattr(self.at(middle), bound) >= wanted:
+                good = middle
+            else:
+                bad = middle
+        return good
+
+    def alone(self) -> int:
+        """So many engines that nearly every request has one to itself: more cannot help."""
+        w = self.traffic.workload
+        longest = float(np.max(self.traffic.coming.requests[:, 1])) / self.traffic.sla_tps
+        return int(min(MOST_ENGINES, len(w), max(8.0, 8.0 * w.rate * longest)))
+
+
+def trial(traffic: Traffic, policy: Policy, engines: int) -> Trial:
+    """Run one fleet."""
+    serving = replace(traffic.serving, replicas=engines * traffic.serving.ranks_per_group)
+    run = Run(traffic.replay, traffic.profile, serving, traffic.coming, len(traffic.workload))
+    try:
+        result = run.result(policy, traffic.seed, traffic.trace.confidence_sees_token, bootstrap=False)
+    except ProfileError:
+        if engines >= MOST_ENGINES:
+            raise
+        return Trial(engines, None, 0.0, 0.0, 0.0, 1.0, 0.0)
+    a = result.arrays
+    # A request whose only token came from its prefill has no speed to fall short of.
+    slow = (result.tps < traffic.sla_tps) & (a["tokens"] > 0)
+    late = np.zeros(len(slow), bool)
+    if traffic.ttft_seconds is not None:
+        late = a["ready_seconds"] - a["arrival_seconds"] > traffic.ttft_seconds
+    kept = ~(slow | late)
+    low, high = intervals.share_bounds(kept, a["traced"], traffic.seed)
+    return Trial(engines, result, float(kept.mean()), low, high, float(slow.mean()), float(late.mean()))
+
+
+def plan(
+    trace: Trace | str | os.PathLike[str],
+    profile: StepProfile | str | os.PathLike[str],
+    sla_tps: float,
+    *,
+    rate: float | None = None,
+    workload: Workload | None = None,
+    ttft_ms: float | None = None,
+    gpu_cost: float | None = None,
+    fraction: float = 0.95,
+    policies: Sequence[str] | None = None,
+    requests: int = 2000,
+    seed: int = 0,
+    calibration: Calibration | str | None = "sts",
+    serving: Serving | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    **serving_options: Any,
+) -> dict[str, Any]:
+    """The fewest GPUs that carry a traffic at the SLA, per policy (`specsched/plan/1`).
+
+    Parameters
+    ----------
+    rate : requests per second of the whole fleet, Poisson; or `workload`: any arrivals.
+    ttft_ms : longest time from arrival to the first token; needs `prefill="chunked"`.
+    gpu_cost : price of a GPU hour, for cost per million output tokens.
+    fraction : share of requests that must reach the SLA (and the time to first token).
+    requests : fewest requests of a trial with `rate`; more are drawn where a trial would end too soon.
+    serving, serving_options : see `simulate`; `replicas` is what is searched, `router` defaults to
+        least-outstanding.
+
+    Raises SpecschedError children for what cannot be run. A speed nobody reaches is an answer: engines None.
+    """
+    trace = trace if isinstance(trace, Trace) else load_trace(trace)
+    profile = profile if isinstance(profile, StepProfile) else load_profile(profile)
+    serving = serving if serving is not None else Serving(**serving_options)
+    _check(sla_tps, fraction, rate, workload, ttft_ms, gpu_cost, serving)
+    part, calibrated, note = split_and_calibrate(trace, calibration, seed)
+    replay = Replay.of(part, calibrated)
+    if workload is None:
+        assert rate is not None
+        stay = float(replay.length.mean()) / sla_tps
+        workload = poisson(rate, requests=max(requests, math.ceil(RESIDENCES * stay * rate)), seed=seed)
+    traffic = Traffic(
+        *(part, replay, profile, serving, workload, float(sla_tps)),
+        *(None if ttft_ms is None else ttft_ms / 1000.0, fraction, seed),
+    )
+    names = policies if policies is not None else default_policies(replay.block_size)
+    fleets = [Fleet(traffic, make(name, block_size=replay.block_size)) for name in dict.fromkeys(names)]
+    if progress is not None:
+        for fleet in fleets:
+            fleet.done = lambda name=fleet.policy.name: progress(  # type: ignore[misc]
+                sum(len(f.trials) for f in fleets), None, name
+            )
+    rows = map_points(lambda fleet: _row(fleet, gpu_cost), fleets, workers)
+    best = _recommended(rows)
+    document = {
+        "schema": SCHEMA,
+        "sla_tps": float(sla_tps),
+        "sla_fraction": fraction,
+        "ttft_ms": ttft_ms,
+        "rate": workload.rate,
+        "burstiness": workload.burstiness,
+        "requests": len(workload),
+        "profile": profile.name,
+        "trace": trace.name,
+        "gpus_per_engine": profile.gpus,
+        "gpu_cost_per_hour": gpu_cost,
+        "recommended": best["policy"] if best else None,
+        "headline": "",
+        "policies": rows,
+        "marginal": _marginal(traffic, fleets[rows.index(best)], best["engines"]) if best else None,
+        "calibration": note,
+        "settings": {
+            "prefill": serving.prefill,
+            "router": serving.router,
+            "context": serving.context,
+            "seed": seed,
+        },
+        "warnings": _warnings(trace, traffic, fleets, rows),
+        "not_modelled": _not_modelled(serving),
+    }
+    document["headline"] = headline(document)
+    return document
+
+
+def _check(
+    sla_tps: float,
+    fraction: float,
+    rate: float | None,
+    workload: Workload | None,
+    ttft_ms: float | None,
+    gpu_cost: float | None,
+    serving: Serving,
+) -> None:
+    for name, value in (("SLA", sla_tps), ("rate", rate), ("ttft_ms", ttft_ms), ("gpu_cost", gpu_cost)):
+        if value is not None and not (np.isfinite(value) and value > 0):
+            raise WorkloadError(f"{name} is {value}; it must be a positive number")
+    if not 0.0 < fraction <= 1.0:
+        raise WorkloadError(
+            f"the SLA fraction is {fraction}; it is the share of requests, above 0 and up to 1"
+        )
+    if (rate is None) == (workload is None):
+        raise WorkloadError(
+            "give either a rate or a workload, and not both; `workload.scaled(rate)` joins them"
+        )
+    if workload is not None and len(workload) < 20:
+        raise WorkloadError(f"{len(workload)} arrivals say nothing about a share of them; give 20 or more")
+    if ttft_ms is not None and serving.prefill != "chunked":
+        raise WorkloadError(
+            "a time to first token needs prefill in the engine: add prefill chunked (disaggregated prompts "
+            "arrive with their first token)"
+        )
+
+
+def _row(fleet: Fleet, gpu_cost: float | None) -> dict[str, Any]:
+    """One policy of the plan."""
+    gpus_each = fleet.traffic.profile.gpus * fleet.traffic.serving.ranks_per_group
+    engines = fleet.fewest()
+    row: dict[str, Any] = {
+        "policy": fleet.policy.name,
+        "lossless": fleet.policy.lossless(fleet.traffic.trace.confidence_sees_token),
+        "engines": engines,
+        "gpus": None if engines is None else engines * gpus_each,
+        "gpus_interval": None,
+        "binds": _binds(fleet.at(max(fleet.trials))) if engines is None else "traffic",
+    }
+    if engines is not None:
+        fewest, most = fleet.fewest("high"), fleet.fewest("low")
+        row["gpus_interval"] = [
+            (fewest if fewest is not None else engines) * gpus_each,
+            None if most is None else most * gpus_each,
+        ]
+        if engines > 1:
+            row["binds"] = _binds(fleet.at(engines - 1))
+        held = fleet.at(engines)
+        assert held.result is not None
+        summary = held.result.summary
+        row |= {
+            "share_at_sla": held.share,
+            "throughput": summary["throughput"],
+            "tps_user": summary["tps_user"],
+            "ttft_seconds": summary.get("ttft_seconds"),
+            "emitted_per_step": summary["emitted_per_step"],
+            "verify_tokens_per_request": summary["verify_tokens_per_request"],
+            "rejected_share": summary["rejected_share"],
+            "requests_per_engine": summary["concurrency_mean"] / engines,
+        }
+        if gpu_cost is not None:
+            row["cost_per_hour"] = gpu_cost * row["gpus"]
+            row["cost_per_million_tokens"] = gpu_cost * row["gpus"] / (summary["throughput"] * 3600.0) * 1e6
+    row["curve"] = [
+        {
+            "engines": t.engines,
+            "gpus": t.engines * gpus_each,
+            "share_at_sla": t.share,
+            "share_interval": [t.low, t.high],
+        }
+        for t in sorted(fleet.trials.values(), key=lambda t: t.engines)
+    ]
+    return row
+
+
+def _binds(failed: Trial) -> str:
+    """What keeps a fleet one engine smaller from the promise."""
+    if failed.result is None:
+        return "profile"
+    summary = failed.result.summary
+    if summary["preemptions"] or summary["blocked_steps"]:
+        return "memory"
+    if summary["full_steps"] or failed.late > failed.slow:
+        return "queueing"
+    return "speed"
+
+
+def _recommended(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    able = [row for row in rows if row["lossless"] and row["engines"] is not None]
+    return min(able, key=lambda row: (row["engines"], -row["share_at_sla"]), default=None)
+
+
+def _marginal(traffic: Traffic, fleet: Fleet, engines: int) -> dict[str, Any]:
+    """What one more engine, twice the capture limit, and the block's last token are worth: in requests/s.
+
+    Each is the highest rate of the same arrivals, sped up or slowed down, at which the promise still holds.
+    """
+    base = highest_rate(traffic, fleet.policy, engines)
+    out: dict[str, Any] = {
+        "rate": base,
+        "one_more_engine": highest_rate(traffic, fleet.policy, engines + 1) - base,
+    }
+    wider = _wider_capture(traffic.profile)
+    if wider is not None:
+        gained = highest_rate(replace(traffic, profile=wider), fleet.policy, engines) - base
+        out["capture_limit_doubled"] = gained
+        out["capture_limit"] = [traffic.profile.graph_limit, wider.graph_limit]
+    block = traffic.replay.block_size
+    if block > 1 and fleet.policy.name != "off":
+        shorter = replace(traffic, replay=_shorter(traffic.replay))
+        name = fleet.policy.name
+        policy = make(f"fixed:{block - 1}" if name == f"fixed:{block}" else name, block_size=block - 1)
+        out["last_block_position"] = base - highest_rate(shorter, policy, engines)
+        out["block_size"] = block
+    return out
+
+
+def highest_rate(traffic: Traffic, policy: Policy, engines: int) -> float:
+    """Requests per second that `engines` carry at the promise: time-dilated arrivals, to about 1 %."""
+
+    def keeps(rate: float) -> bool:
+        return (
+            trial(replace(traffic, workload=traffic.workload.scaled(rate)), policy, engines).share
+            >= traffic.share
+        )
+
+    low, high = 0.0, traffic.workload.rate
+    while keeps(high):
+        low, high = high, 2.0 * high
+        if high > 1024.0 * traffic.workload.rate:
+            return low
+    low = low or high / 2.0
+    while not keeps(low):
+        low, high = low / 2.0, low
+        if low < traffic.workload.rate / 1024.0:
+            return 0.0
+    for _ in range(RATE_STEPS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def _shorter(replay: Replay) -> Replay:
+    """The same replay with blocks one position shorter."""
+    block = replay.block_size - 1
+    return replace(
+        replay,
+        survival=np.ascontiguousarray(replay.survival[:, :block]),
+        accepted=np.minimum(replay.accepted, np.int16(block)),
+    )
+
+
+def _wider_capture(profile: StepProfile) -> StepProfile | None:
+    """The profile as if graphs were captured to twice the limit, at the captured curve carried on; estimated."""
+    limit, sizes = profile.graph_limit, profile.capture_sizes
+    if limit is None or sizes is None:
+        return None
+    step = int(sizes[-1] - sizes[-2]) if len(sizes) > 1 else limit
+    more = np.arange(limit + step, 2 * limit + 1, step)
+    if not len(more):
+        return None
+    kept = sizes[sizes <= limit]
+    curve = profile.verify
+    known = curve.x <= limit
+    ends = Curve(curve.x[known], curve.y[known], "linear", "slope")
+    at = np.array([limit, 2 * limit], dtype=np.float64)
+    x = np.append(curve.x[known], at[at > curve.x[known][-1]])
+    return replace(
+        profile,
+        capture_sizes=np.concatenate([kept, more]),
+        capture_limit=int(more[-1]),
+        verify=Curve(x, ends(x), curve.lookup, curve.beyond),
+    )
+
+
+def _warnings(trace: Trace, traffic: Traffic, fleets: list[Fleet], rows: list[dict[str, Any]]) -> list[str]:
+    said = trace_and_profile_warnings(trace, traffic.profile, traffic.replay.block_size)
+    said += list(getattr(traffic.workload, "warnings", []))
+    for fleet, row in zip(fleets, rows, strict=True):
+        if row["engines"] is not None:
+            result = fleet.at(row["engines"]).result
+            said += result.warnings if result is not None else []
+    return list(dict.fromkeys(said))
+
+
+def _not_modelled(serving: Serving) -> list[str]:
+    left_out = ["network and detokenisation", "failures and restarts", "prefix caching"]
+    if serving.prefill == "disaggregated":
+        left_out.insert(0, "prefill and the GPUs it needs (prompts arrive prefilled)")
+    return left_out
+
+
+def headline(document: dict[str, Any]) -> str:
+    """One sentence that concludes."""
+    promise = f"{document['sla_tps']:g} tokens/s for {document['sla_fraction']:.0%} of requests"
+    if document["ttft_ms"] is not None:
+        promise += f" with the first token in {document['ttft_ms']:g} ms"
+    rows = {row["policy"]: row for row in document["policies"]}
+    best = rows.get(document["recommended"] or "")
+    if best is None:
+        return f"No lossless policy tried reaches {promise}, however many GPUs it gets."
+    low, high = best["gpus_interval"]
+    span = f"{low} ~ {high if high is not None else 'unknown'}"
+    text = f"{document['rate']:g} requests/s need {best['gpus']} GPUs ({span}) with {best['policy']} for {promise}"
+    off = rows.get("off")
+    if off is not None and best["policy"] != "off":
+        other = f"{off['gpus']} GPUs" if off["gpus"] is not None else "no number of GPUs is enough"
+        text += f"; without drafting {other}"
+    elif best["policy"] == "off" and len(rows) > 1:
+        text = f"Drafting does not pay here: {text}"
+    if "cost_per_million_tokens" in best:
+        text += f"; {best['cost_per_million_tokens']:.3g} per million output tokens"
+    return text + "."
