@@ -24,7 +24,7 @@ from .profile import StepProfile, load_profile
 from .replay import Replay, Requests, open_loop, split_and_calibrate
 from .result import SimResult, trace_and_profile_warnings
 from .schedule import Policy, default_policies, make
-from .simulator import Run, Serving
+from .simulator import MAX_RUNNING, Run, Serving
 from .sweep import map_points
 from .trace import Trace, load_trace
 from .workload import Workload, poisson
@@ -208,6 +208,7 @@ def plan(
             "prefill": serving.prefill,
             "router": serving.router,
             "context": serving.context,
+            "max_running": serving.max_running or MAX_RUNNING,
             "seed": seed,
         },
         "warnings": _warnings(trace, traffic, fleets, rows),
@@ -307,8 +308,9 @@ def _binds(failed: Trial) -> str:
 
 
 def _recommended(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The lossless policy that needs fewest engines; among equals the one whose slowest users are fastest."""
     able = [row for row in rows if row["lossless"] and row["engines"] is not None]
-    return min(able, key=lambda row: (row["engines"], -row["share_at_sla"]), default=None)
+    return min(able, key=lambda row: (row["engines"], -row["tps_user"].get("p05", 0.0)), default=None)
 
 
 def _marginal(traffic: Traffic, fleet: Fleet, engines: int) -> dict[str, Any]:
@@ -372,7 +374,7 @@ def _shorter(replay: Replay) -> Replay:
 
 
 def _wider_capture(profile: StepProfile) -> StepProfile | None:
-    """The profile as if graphs were captured to twice the limit, at the captured curve carried on; estimated."""
+    """The profile as if graphs were captured to twice the limit: its captured curve carried on, estimated."""
     limit, sizes = profile.graph_limit, profile.capture_sizes
     if limit is None or sizes is None:
         return None
@@ -396,7 +398,7 @@ def _wider_capture(profile: StepProfile) -> StepProfile | None:
 
 def _warnings(trace: Trace, traffic: Traffic, fleets: list[Fleet], rows: list[dict[str, Any]]) -> list[str]:
     said = trace_and_profile_warnings(trace, traffic.profile, traffic.replay.block_size)
-    said += list(getattr(traffic.workload, "warnings", []))
+    said += [*traffic.workload.warnings, *traffic.coming.warnings]
     for fleet, row in zip(fleets, rows, strict=True):
         if row["engines"] is not None:
             result = fleet.at(row["engines"]).result
@@ -422,13 +424,18 @@ def headline(document: dict[str, Any]) -> str:
         return f"No lossless policy tried reaches {promise}, however many GPUs it gets."
     low, high = best["gpus_interval"]
     span = f"{low} ~ {high if high is not None else 'unknown'}"
-    text = f"{document['rate']:g} requests/s need {best['gpus']} GPUs ({span}) with {best['policy']} for {promise}"
+    gpus = f"{best['gpus']} GPU" + ("s" if best["gpus"] != 1 else "")
+    text = f"{document['rate']:.3g} requests/s need {gpus} ({span}) with {best['policy']} for {promise}"
     off = rows.get("off")
-    if off is not None and best["policy"] != "off":
-        other = f"{off['gpus']} GPUs" if off["gpus"] is not None else "no number of GPUs is enough"
-        text += f"; without drafting {other}"
-    elif best["policy"] == "off" and len(rows) > 1:
+    if best["policy"] == "off" and len(rows) > 1:
         text = f"Drafting does not pay here: {text}"
+    elif off is not None and off["gpus"] is None:
+        text += "; without drafting no number of GPUs is enough"
+    elif off is not None and off["gpus"] == best["gpus"]:
+        slow = f"{off['tps_user']['p05']:.0f} instead of {best['tps_user']['p05']:.0f} tokens/s"
+        text += f"; without drafting as many, but the slowest 5 % of users at {slow}"
+    elif off is not None and off is not best:
+        text += f"; without drafting {off['gpus']}"
     if "cost_per_million_tokens" in best:
         text += f"; {best['cost_per_million_tokens']:.3g} per million output tokens"
     return text + "."

@@ -101,6 +101,7 @@ class Requests:
     next_request: np.ndarray  # int64[m]: where a longer output goes on
     arrival: np.ndarray  # float64[n], seconds; empty in a closed loop
     offset: np.ndarray  # int32[users]: tokens a user's first request has behind it; empty in an open loop
+    warnings: tuple[str, ...] = ()  # approximations made in laying a workload on the trace
 
 
 def closed_loop(replay: Replay, users: int, requests: int, seed: int) -> Requests:
@@ -136,6 +137,7 @@ def open_loop(replay: Replay, trace: Trace, workload: Workload, seed: int) -> Re
         next_request=np.ascontiguousarray(assignment.next_request, dtype=np.int64),
         arrival=np.ascontiguousarray(assignment.arrival, dtype=np.float64),
         offset=np.empty(0, dtype=np.int32),
+        warnings=tuple(assignment.warnings),
     )
 
 

@@ -122,7 +122,11 @@ def simulate(
         requests = len(coming.arrival)
     run = Run(replay, profile, serving, coming, requests, log_steps)
     result = run.result(policy, seed, trace.confidence_sees_token)
-    result.warnings[:0] = trace_and_profile_warnings(trace, profile, replay.block_size)
+    result.warnings[:0] = [
+        *trace_and_profile_warnings(trace, profile, replay.block_size),
+        *(workload.warnings if workload is not None else ()),
+        *coming.warnings,
+    ]
     return result
 
 
