@@ -31,7 +31,8 @@ class SimResult:
     `step_seconds`, `concurrency_mean` (requests decoding, over time), `extrapolated_steps`,
     `off_graph_steps`, `preemptions`, `blocked_steps` (a request waited for KV memory), `full_steps` (for
     a place), `seconds` and `steps` of the measured window, `requests`, `distinct_requests`,
-    `ttft_seconds` {mean, p50, p95} where prefill is simulated, `intervals` (95 %, bootstrap over traced requests) of the headline figures.
+    `ttft_seconds` {mean, p50, p95} where prefill is simulated, `intervals` (95 %, bootstrap over traced
+    requests) of the headline figures.
     """
 
     policy: str
