@@ -107,6 +107,20 @@ def test_padding_goes_up_to_the_next_size_and_never_across_the_limit(d: dict[str
         assert not any(tokens <= s < padded for s in profile.capture_sizes)
 
 
+@pytest.mark.parametrize(
+    ("lookup", "expected"),
+    [
+        ("linear", [2, 2, 3, 4, 5, 6, 7, 8]),
+        ("floor", [2, 2, 2, 4, 4, 6, 7, 8]),
+        ("ceil", [2, 2, 4, 4, 6, 6, 7, 8]),
+    ],
+)
+def test_points_are_read_exactly_and_between_them_as_the_owner_does(lookup: str, expected: list[int]) -> None:
+    verify = {"tokens": [2, 4, 6, 7, 8], "seconds": [2.0, 4.0, 6.0, 7.0, 8.0], "lookup": lookup}
+    profile = StepProfile.from_dict(small(verify=verify, capture=None, eager=None))
+    assert profile.verify_seconds(np.arange(1, 9)).tolist() == expected
+
+
 def test_the_eager_curve_is_never_blended_across_the_limit() -> None:
     profile = StepProfile.from_dict(small())
     at, above = profile.verify_seconds(np.array([16, 17]))
