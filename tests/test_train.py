@@ -17,7 +17,14 @@ from specsched.torch_side.drafter_config import DrafterConfig  # noqa: E402
 from specsched.torch_side.fit import evaluate, observe  # noqa: E402
 from specsched.torch_side.losses import LossWeights, TargetLaw, head_loss, position_weights  # noqa: E402
 from specsched.torch_side.target import Target, TargetConfig  # noqa: E402
-from specsched.torch_side.train import Trainer, TrainSettings, draft_vocabulary, train  # noqa: E402
+from specsched.torch_side.train import (  # noqa: E402
+    Trainer,
+    TrainSettings,
+    draft_vocabulary,
+    start_from_target,
+    train,
+    warm_start,
+)
 
 V, D, G = 31, 16, 4
 
@@ -238,6 +245,38 @@ def test_resuming_is_bit_equal(target, folders, tmp_path):
     other = _trainer(target, folders, seed=1)
     with pytest.raises(SpecschedError, match="other settings"):
         other.load(tmp_path / "checkpoint.pt")
+
+
+def test_warm_start_keeps_the_function(target, folders, tmp_path):
+    """Weights of another run, with another conditioning and another draft vocabulary, draft the same laws."""
+    first = _trainer(target, folders)
+    for _ in range(5):
+        first.step()
+    first.save(tmp_path / "checkpoint.pt")
+    second = _trainer(target, folders, seed=7)
+    second.text.scale = second.text.scale * torch.linspace(0.5, 2, len(second.text.scale))
+    warm_start(second, tmp_path / "checkpoint.pt")
+    a = evaluate(first.drafter, target, first.text, first.text.of(True))
+    b = evaluate(second.drafter, target, second.text, second.text.of(True))
+    assert a["all"]["tau"] == pytest.approx(b["all"]["tau"], abs=2e-4)
+    ids = torch.arange(0, V, 2)
+    text = TrainingText(folders, G, held_out=0.3)
+    text.restrict(ids, V)
+    reduced = make_drafter(_config(draft_vocab_size=len(ids)), target, ids)
+    third = Trainer(reduced, target, text, TrainSettings(reduced_precision=False))
+    warm_start(third, tmp_path / "checkpoint.pt")
+    assert torch.equal(reduced.markov_w2, first.drafter.markov_w2[ids])
+    with pytest.raises(SpecschedError, match="does not fit"):
+        warm_start(_trainer(target, folders, _config(intermediate_size=32)), tmp_path / "checkpoint.pt")
+
+
+def test_a_start_from_the_target_passes_its_last_feature_on(target, folders):
+    trainer = _trainer(target, folders)
+    drafter = trainer.drafter
+    start_from_target(drafter, target, trainer.text.scale)
+    assert torch.equal(drafter.layers[0].mlp.up_proj.weight, target.layers[-1].mlp.up_proj.weight)
+    raw = drafter.fc.weight[:, -D:] / trainer.text.scale[-D:]
+    assert float((raw - torch.eye(D)).abs().max().detach()) < 0.5
 
 
 def _shards(folder: Path, count=2):

@@ -49,7 +49,7 @@ class TrainSettings:
     weight_decay: float = 0.0
     seed: int = 0
     curriculum: tuple[tuple[float, int], ...] = ()
-    """(share of the steps, block size): shorter blocks first, with more anchors in proportion; then the whole block"""
+    """(share of the steps, block size): shorter blocks first, with more anchors in proportion"""
     loss: LossWeights = field(default_factory=LossWeights)
     whole_law: bool = False
     """Total variation against the whole target law instead of its top tokens and a remainder"""
@@ -182,6 +182,35 @@ class Trainer:
         self.done = state["done"]
 
 
+@torch.no_grad()
+def warm_start(trainer: Trainer, checkpoint: Path) -> None:
+    """Take the weights of another run (other text, schedule or draft vocabulary); optimiser and steps start
+    anew.
+
+    Rows of W2 follow their tokens into the new draft vocabulary (0 where the old one had none), and `fc` is
+    brought to
+    the new conditioning of the features.
+    """
+    state = read_training_checkpoint(checkpoint)
+    weights, drafter = state["weights"], trainer.drafter
+    weights["fc.weight"] = weights["fc.weight"] / state["scale"] * trainer.text.scale
+    if drafter.markov_w2 is not None:
+        rows = torch.zeros(drafter.config.vocab_size, drafter.config.markov_rank)
+        old = weights["markov_head.markov_w2.weight"]
+        ids = state["draft_ids"] if state["draft_ids"] is not None else torch.arange(len(rows))
+        rows[ids] = old
+        if drafter.draft_ids is not None:
+            rows = rows[drafter.draft_ids.cpu()]
+        weights["markov_head.markov_w2.weight"] = rows
+    expected = drafter.own_state()
+    for name, value in weights.items():
+        if name not in expected or expected[name].shape != value.shape:
+            raise SpecschedError(
+                f"{checkpoint}: {name} does not fit this drafter; start from one of its shape"
+            )
+        expected[name].copy_(value)
+
+
 def read_training_checkpoint(path: Path) -> dict[str, Any]:
     """The dictionary `Trainer.save` wrote (tensors and plain values only)."""
     try:
@@ -199,6 +228,37 @@ def draft_vocabulary(text: TrainingText, vocab_size: int, size: int | None) -> t
     mass = text.token_mass(vocab_size)
     ids = torch.from_numpy((-mass).argsort(kind="stable")[:size].copy()).sort().values
     return ids, float(mass[ids].sum() / max(mass.sum(), 1e-9))
+
+
+@torch.no_grad()
+def start_from_target(drafter: Drafter, target: Target, scale: Tensor) -> None:
+    """Start a DSpark or DFlash drafter from the target's last blocks instead of noise; it learns faster at
+    first.
+
+    Drafter layer i takes the weights of the target's last layers, `fc` passes on the deepest feature alone
+    (times
+    `scale`, the conditioning of training), so that injected keys are close to the target's own from step 0.
+    Needs equal shapes; parts whose shapes differ keep their random start.
+    """
+    c = drafter.config
+    if c.kind == "eagle3":
+        return
+    width = c.hidden_size
+    drafter.fc.weight.mul_(0.2)
+    drafter.fc.weight[:, -width:].add_(torch.diag(scale[-width:]).to(drafter.fc.weight))
+    own = dict(drafter.named_parameters())
+    theirs = dict(target.named_parameters())
+    first = len(target.layers) - c.num_hidden_layers
+    for name, value in own.items():
+        parts = name.split(".")
+        if parts[0] == "layers":
+            source = theirs.get(".".join(["layers", str(int(parts[1]) + first), *parts[2:]]))
+        elif parts[0] == "hidden_norm":
+            source = theirs[f"layers.{len(target.layers) - 1}.input_layernorm.weight"]
+        else:
+            continue
+        if source is not None and source.shape == value.shape:
+            value.copy_(source)
 
 
 def folded(drafter: Drafter, scale: Tensor) -> Drafter:
@@ -224,6 +284,8 @@ def train(
     cache: str | os.PathLike[str] | None = None,
     draft_vocab_size: int | None = None,
     held_out: float = 0.18,
+    from_target: bool = False,
+    start: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 200,
     keep_checkpoint: bool = False,
     progress: bool = True,
@@ -232,7 +294,8 @@ def train(
     """Train a drafter of shape `config` on sampled-text shards and write it to the folder `out`.
 
     Resumes from `out`/checkpoint.pt when there is one (also after more shards were added). `cache` holds the
-    target's view of the text (default: `out`/text). Returns the measurements of the held-out side (see
+    target's view of the text (default: `out`/text). `from_target`: see `start_from_target`;
+    `start`: see `warm_start`. Returns the measurements of the held-out side (see
     fit.py).
     Raises SpecschedError when text, target and config do not belong together.
     """
@@ -261,9 +324,13 @@ def train(
         config = config.replace(draft_vocab_size=len(ids))
         text.restrict(ids, config.vocab_size)
     drafter = make_drafter(config, target, ids, settings.seed)
+    if from_target:
+        start_from_target(drafter, target, text.scale)
     trainer = Trainer(drafter, target, text, settings)
     if checkpoint.is_file():
         trainer.load(checkpoint)
+    elif start is not None:
+        warm_start(trainer, Path(start))
     _run(trainer, checkpoint, checkpoint_every, progress, on_step)
     pool = text.of(held_out=True)
     if pool and drafter.confidence_head is not None:
