@@ -38,9 +38,14 @@ from .simulate import finish
     inputs.fraction_option,
     inputs.policy_option,
     inputs.calibration_option,
-    inputs.prefill_option,
-    inputs.context_option,
-    inputs.enabling_option,
+    *inputs.serving_group,
+    click.option(
+        "--router",
+        type=click.Choice(["least-outstanding", "round-robin", "two-choices"]),
+        default="least-outstanding",
+        show_default=True,
+        help="How requests are spread over the engines.",
+    ),
     click.option(
         "--requests",
         type=common.Whole(1, 10**8),
@@ -97,10 +102,11 @@ def plan(ctx: click.Context, **options: Any) -> None:
             policies=inputs.canonical_policies(options["policies"], given.trace.block_size),
             requests=options["requests"],
             seed=options["seed"],
-            calibration=given.calibration,
-            context=options["context"],
-            prefill=options["prefill"],
+            calibration=options["calibration"],
             workers=options["workers"],
             progress=progress,
+            router=options["router"],
+            **inputs.serving_options(options),
         )
+    document["about"] = report.about(given.trace, given.profile)
     finish(ctx, document, report.plan_text, report.write_plan, options)

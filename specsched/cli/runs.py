@@ -11,6 +11,7 @@ from .inputs import Inputs, canonical_policies, serving_options
 if TYPE_CHECKING:
     from ..workload import Workload
 
+STEADY = 20  # stays of a request that arrivals must last for the load to settle
 NOT_MODELLED = ["network and detokenisation", "failures and restarts"]
 
 
@@ -62,7 +63,7 @@ def table(given: Inputs, options: dict[str, Any], progress: Progress) -> dict[st
         "sla_tps": options["sla"],
         "calibration": note,
         "warnings": list(
-            dict.fromkeys(w for _, warnings in done for w in _workload_warnings(workload) + warnings)
+            dict.fromkeys(w for row, warnings in done for w in _workload_warnings(workload, row) + warnings)
         ),
         "not_modelled": (
             ["prefill (prompts arrive prefilled)"] if options["prefill"] == "disaggregated" else []
@@ -72,8 +73,19 @@ def table(given: Inputs, options: dict[str, Any], progress: Progress) -> dict[st
     }
 
 
-def _workload_warnings(workload: Workload | None) -> list[str]:
-    return workload.warnings if workload is not None else []
+def _workload_warnings(workload: Workload | None, row: dict[str, Any]) -> list[str]:
+    """What the arrivals make doubtful: their own warnings, and whether they last long enough to settle."""
+    if workload is None:
+        return []
+    said = workload.warnings
+    span = float(workload.arrival_seconds[-1] - workload.arrival_seconds[0])
+    stay = row["concurrency_mean"] * span / len(workload)  # Little's law
+    if span < STEADY * stay:
+        said.append(
+            f"the arrivals of this run last {span:.3g} s, less than {STEADY} times as long as a request: the "
+            "load has no time to settle; raise --requests"
+        )
+    return said
 
 
 def _in_threads(

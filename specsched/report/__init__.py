@@ -8,6 +8,7 @@ from .calibration import calibration_text
 from .drafter import drafter_text, training_text
 from .inspection import inspection_text
 from .page import write_answer, write_plan, write_runs
+from .plan import plan_text
 from .runs import runs_text
 from .sweep import sweep_text
 from .tables import about, answer_text
@@ -18,6 +19,7 @@ __all__ = [
     "calibration_text",
     "drafter_text",
     "inspection_text",
+    "plan_text",
     "runs_text",
     "sweep_text",
     "training_text",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..files import atomic_write, write_json
-from . import tables
-from .plots import load_png, pareto_png
+from . import plan, tables
+from .plots import load_png, pareto_png, plan_png
 
 Row = Mapping[str, Any]
 
@@ -121,6 +121,25 @@ def answer_page(answer: Row, pareto: bytes, load: bytes, command: str = "") -> s
     return _page(answer["headline"], subtitle, body)
 
 
+def plan_page(document: Row, picture: bytes, command: str = "") -> str:
+    """The answer of `plan` as one HTML page; `picture` is PNG bytes."""
+    body = [
+        _doubts({"warnings": document.get("warnings")}),
+        "<h2>GPUs</h2>",
+        f"<p>{_escape(plan.traffic_line(document))}</p>",
+        _table(*plan.fleet_rows(document)),
+        *(f'<p class="small">{_escape(note)}</p>' for note in plan.notes(document)),
+        "<h2>In that fleet</h2>",
+        _table(*plan.speed_rows(document)),
+        _list(plan.marginal_lines(document)),
+        _picture(picture, "Share of the requests that get what was promised, by size of the fleet."),
+        _doubts({"not_modelled": document.get("not_modelled")}),
+        _origins(document, command),
+    ]
+    subtitle = f"{document['trace']} on {document['profile']}; {document['rate']:.4g} requests/s"
+    return _page(document["headline"], subtitle, body)
+
+
 def _write_bytes(path: Path, content: bytes) -> Path:
     with atomic_write(path, "wb") as stream:
         stream.write(content)
@@ -153,6 +172,12 @@ def write_runs(document: Row, folder: Path, command: str = "") -> list[Path]:
 
 
 def write_plan(document: Row, folder: Path, command: str = "") -> list[Path]:
-    """Write `plan.json` and `plan.html` to a folder; returns their paths."""
+    """Write `plan.json`, `plan.png` and `plan.html` to a folder; returns their paths."""
+    picture = plan_png(document)
+    page = plan_page(document, picture, command)
     write_json(folder / "plan.json", document)
-    return [folder / "plan.json"]
+    return [
+        folder / "plan.json",
+        _write_bytes(folder / "plan.png", picture),
+        _write_text(folder / "plan.html", page),
+    ]

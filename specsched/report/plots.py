@@ -237,11 +237,45 @@ def _ring(axes: Axes, policy: Row, rows: list[Row], colour: str) -> None:
 
 
 def _log_users(axes: Axes, answer: Row) -> None:
+    axes.set_xscale("log", base=2)
+    _whole_ticks(axes, [row["concurrency"] for policy in answer["policies"] for row in policy["curve"]])
+
+
+def _whole_ticks(axes: Axes, values: list[int]) -> None:
+    """Powers of two as whole numbers on a logarithmic axis."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    loads = [row["concurrency"] for policy in answer["policies"] for row in policy["curve"]]
-    axes.set_xscale("log", base=2)
-    ticks = [2**power for power in range(20) if min(loads) <= 2**power <= max(loads)]
+    ticks = [2**power for power in range(30) if min(values) <= 2**power <= max(values)]
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     _thousands(axes, "x")
+
+
+def plan_png(plan: Row) -> bytes:
+    """Share of requests that get what was promised against the GPUs of the fleet: PNG bytes."""
+    fig = figure(9.2, 4.8)
+    axes = fig.subplots()
+    look = styles(row["policy"] for row in plan["policies"])
+    order = sorted(plan["policies"], key=lambda row: (row["gpus"] is None, row["gpus"] or 0))
+    for row in order:
+        leads = row["policy"] == plan.get("recommended")
+        gpus = [point["gpus"] for point in row["curve"]]
+        axes.plot(
+            gpus, [100 * point["share_at_sla"] for point in row["curve"]],
+            label=f"{row['policy']}: {row['gpus'] if row['gpus'] is not None else 'none is enough'}",
+            linestyle="-" if row["lossless"] else "--", linewidth=2.6 if leads else 1.5, markersize=4.2,
+            markeredgewidth=0, zorder=4 if leads else 3, **look[row["policy"]],
+        )  # fmt: skip
+    wanted = 100 * plan["sla_fraction"]
+    axes.axhline(wanted, color=INK, linewidth=1.2, linestyle=(0, (4, 3)), zorder=2)
+    axes.annotate(
+        f"{wanted:g}% wanted", (0.0, wanted), xycoords=("axes fraction", "data"), xytext=(4, 3),
+        textcoords="offset points", fontsize=9, color=INK,
+    )  # fmt: skip
+    promise = f"% of requests at {plan['sla_tps']:g} tokens/s"
+    dress(axes, "Keeping the promise", f"{_inputs(plan)}; {plan['rate']:.4g} requests/s", "GPUs", promise)
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(0, 105)
+    _whole_ticks(axes, [point["gpus"] for row in order for point in row["curve"]])
+    _legend(fig, axes, "GPUs needed")
+    return png(fig)

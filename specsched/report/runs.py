@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .tables import count, decimal, grid, interval, share, tail
@@ -45,36 +45,28 @@ def headline(document: Row) -> str:
 def speed_rows(document: Row) -> tuple[list[str], list[list[str]]]:
     """Header and cells: throughput, the users' speeds and, where there are, SLA share and TTFT."""
     runs = document["runs"]
-    users = any(row["concurrency"] for row in runs)
+    closed = any(row["concurrency"] for row in runs)
     first_token = any(row.get("ttft_seconds") for row in runs)
-    sla = any("share_at_sla" in row for row in runs)
-    header = [
-        "policy",
-        "users" if users else "users\n(mean)",
-        "tokens/s\nin all",
-        "interval",
-        "per user\np05",
-        "\np50",
-        "\nmean",
+    columns: list[tuple[str, Callable[[Row], str], bool]] = [  # title, cell, shown at all
+        ("policy", lambda row: row["policy"] + ("" if row["lossless"] else " (not lossless)"), True),
+        ("users", lambda row: count(row["concurrency"]), closed),
+        ("users\n(mean)", lambda row: decimal(row["concurrency_mean"]), not closed),
+        ("tokens/s\nin all", lambda row: count(row["throughput"]), True),
+        ("interval", lambda row: interval((row.get("intervals") or {}).get("throughput")), closed),
+        ("per user\np05", lambda row: decimal(row["tps_user"].get("p05")), True),
+        ("\np50", lambda row: decimal(row["tps_user"].get("p50")), True),
+        ("\nmean", lambda row: decimal(row["tps_user"].get("mean")), True),
+        ("at the\nSLA", lambda row: share(row.get("share_at_sla")), document.get("sla_tps") is not None),
+        ("TTFT ms\np50", lambda row: _milliseconds(row, "p50"), first_token),
+        ("\np95", lambda row: _milliseconds(row, "p95"), first_token),
     ]
-    header += [f"at {document['sla_tps']:g}\nor faster"] if sla else []
-    header += ["TTFT ms\np50", "\np95"] if first_token else []
-    rows = []
-    for row in runs:
-        speed, ttft = row["tps_user"], row.get("ttft_seconds") or {}
-        cells = [
-            row["policy"] + ("" if row["lossless"] else " (not lossless)"),
-            count(row["concurrency"]) if users else decimal(row["concurrency_mean"]),
-            count(row["throughput"]),
-            interval((row.get("intervals") or {}).get("throughput")),
-            *(decimal(speed.get(key)) for key in ("p05", "p50", "mean")),
-        ]
-        cells += [share(row["share_at_sla"])] if sla else []
-        cells += (
-            [count(1e3 * ttft[key]) if key in ttft else "-" for key in ("p50", "p95")] if first_token else []
-        )
-        rows.append(cells)
-    return header, rows
+    shown = [(title, cell) for title, cell, wanted in columns if wanted]
+    return [title for title, _ in shown], [[cell(row) for _, cell in shown] for row in runs]
+
+
+def _milliseconds(row: Row, key: str) -> str:
+    seconds = (row.get("ttft_seconds") or {}).get(key)
+    return count(None if seconds is None else 1e3 * seconds)
 
 
 def step_rows(runs: list[Row]) -> tuple[list[str], list[list[str]]]:

@@ -205,7 +205,9 @@ def about(trace: Trace, profile: StepProfile) -> dict[str, str]:
     parts = [
         made,
         f"{len(trace.request_ids):,} requests, {len(trace):,} anchors, block {trace.block_size}",
-        " on ".join(_brief(of[key]) for key in ("drafter", "target") if of.get(key)),
+        ""
+        if trace.synthetic
+        else " on ".join(_brief(of[key]) for key in ("drafter", "target") if of.get(key)),
         f"temperature {of['temperature']:g}" if isinstance(of.get("temperature"), (int, float)) else "",
     ]
     source = profile.provenance
