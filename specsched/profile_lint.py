@@ -20,6 +20,7 @@ SLOWEST_PASS = 0.5  # s: one forward pass of a served model takes 1 ms to 0.3 s
 FASTEST_PASS = 1e-4  # s
 MIXED_UNITS = 100.0  # one entry this many times the one before, or one curve this many times another
 FLAT = 1.02
+LEAST_HOST = 5e-4  # s
 
 
 class Cliff(NamedTuple):
@@ -161,10 +162,12 @@ def _missing(profile: StepProfile) -> Iterator[str]:
         yield "draft is absent: drafting costs nothing here (15-26 % of a step on a published system)"
     elif profile.draft_block_size is None:
         yield "draft.block_size is absent: nobody can tell whether the draft cost fits the trace's blocks"
-    if profile.overhead is None:
+    host = profile.bias_seconds + (0.0 if profile.overhead is None else float(profile.overhead.y.max()))
+    if profile.overhead is None or host < LEAST_HOST:
+        found = "is absent" if profile.overhead is None else f"(with bias) is at most {1e3 * host:.2g} ms"
         yield (
-            "overhead is absent: host work, sampling and synchronisation are not priced (about sqrt(R) ms on "
-            "a published system), so speeds at many requests are too high"
+            f"overhead {found}: host work, sampling and synchronisation are hardly priced (about sqrt(R) ms "
+            "on a published system), so speeds at many requests are too high"
         )
     if profile.sync_seconds == 0.0:
         yield "sync_seconds is 0: early-stop, threshold and global read present confidences for free"
