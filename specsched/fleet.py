@@ -10,125 +10,26 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from . import intervals
 from .calibrate import Calibration
-from .curves import Curve
-from .errors import ProfileError, WorkloadError
+from .errors import WorkloadError
+from .fleet_marginal import worth
+from .fleet_trials import Fleet, Traffic, Trial
 from .profile import StepProfile, load_profile
-from .replay import Replay, Requests, open_loop, split_and_calibrate
-from .result import SimResult, trace_and_profile_warnings
-from .schedule import Policy, default_policies, make
-from .simulator import MAX_RUNNING, Run, Serving
+from .replay import Replay, split_and_calibrate
+from .result import trace_and_profile_warnings
+from .schedule import default_policies, make
+from .simulator import MAX_RUNNING, Serving
 from .sweep import map_points
 from .trace import Trace, load_trace
 from .workload import Workload, poisson
 
 SCHEMA = "specsched/plan/1"
-MOST_ENGINES = 1 << 16
 RESIDENCES = 20  # a trial lasts at least so many stays of a request, for a fleet to reach its steady state
-RATE_STEPS = 7  # bisections of a rate: the bracket of a factor 2 shrinks to 1 %
 Progress = Callable[[int, int | None, str], None]
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """What every fleet is asked: these arrivals, `share` of the requests at the SLA."""
-
-    trace: Trace
-    replay: Replay
-    profile: StepProfile
-    serving: Serving
-    workload: Workload
-    sla_tps: float
-    ttft_seconds: float | None
-    share: float
-    seed: int
-
-    @cached_property
-    def coming(self) -> Requests:
-        return open_loop(self.replay, self.trace, self.workload, self.seed)
-
-
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """A fleet of so many engines under the traffic: the share of requests that got what was promised."""
-
-    engines: int
-    result: SimResult | None  # None: the profile has no cost for a pass it needs
-    share: float
-    low: float
-    high: float
-    slow: float  # shares that failed by speed, and by time to the first token
-    late: float
-
-
-@dataclass(eq=False)
-class Fleet:
-    """All fleet sizes tried under one policy."""
-
-    traffic: Traffic
-    policy: Policy
-    trials: dict[int, Trial] = field(default_factory=dict)
-    done: Callable[[], None] = lambda: None
-
-    def at(self, engines: int) -> Trial:
-        """The fleet of so many engines; run once."""
-        if engines not in self.trials:
-            self.trials[engines] = trial(self.traffic, self.policy, engines)
-            self.done()
-        return self.trials[engines]
-
-    def fewest(self, bound: str = "share") -> int | None:
-        """Fewest engines that keep the promise; `bound` "low" or "high": by what noise allows.
-
-        None when a request alone on an engine is too slow, so that no number of them helps.
-        """
-        wanted = self.traffic.share
-        bad, good = 0, 1
-        while getattr(self.at(good), bound) < wanted:
-            if good >= self.alone():
-                return None
-            bad, good = good, good * 2
-        while good - bad > 1:
-            middle = (bad + good) // 2
-            if getattr(self.at(middle), bound) >= wanted:
-                good = middle
-            else:
-                bad = middle
-        return good
-
-    def alone(self) -> int:
-        """So many engines that nearly every request has one to itself: more cannot help."""
-        w = self.traffic.workload
-        longest = float(np.max(self.traffic.coming.requests[:, 1])) / self.traffic.sla_tps
-        return int(min(MOST_ENGINES, len(w), max(8.0, 8.0 * w.rate * longest)))
-
-
-def trial(traffic: Traffic, policy: Policy, engines: int) -> Trial:
-    """Run one fleet."""
-    serving = replace(traffic.serving, replicas=engines * traffic.serving.ranks_per_group)
-    run = Run(traffic.replay, traffic.profile, serving, traffic.coming, len(traffic.workload))
-    try:
-        result = run.result(policy, traffic.seed, traffic.trace.confidence_sees_token, bootstrap=False)
-    except ProfileError:
-        if engines >= MOST_ENGINES:
-            raise
-        return Trial(engines, None, 0.0, 0.0, 0.0, 1.0, 0.0)
-    a = result.arrays
-    # A request whose only token came from its prefill has no speed to fall short of.
-    slow = (result.tps < traffic.sla_tps) & (a["tokens"] > 0)
-    late = np.zeros(len(slow), bool)
-    if traffic.ttft_seconds is not None:
-        late = a["ready_seconds"] - a["arrival_seconds"] > traffic.ttft_seconds
-    kept = ~(slow | late)
-    low, high = intervals.share_bounds(kept, a["traced"], traffic.seed)
-    return Trial(engines, result, float(kept.mean()), low, high, float(slow.mean()), float(late.mean()))
 
 
 def plan(
@@ -202,7 +103,7 @@ def plan(
         "recommended": best["policy"] if best else None,
         "headline": "",
         "policies": rows,
-        "marginal": _marginal(traffic, fleets[rows.index(best)], best["engines"]) if best else None,
+        "marginal": worth(traffic, fleets[rows.index(best)].policy, best["engines"]) if best else None,
         "calibration": note,
         "settings": {
             "prefill": serving.prefill,
@@ -311,89 +212,6 @@ def _recommended(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The lossless policy that needs fewest engines; among equals the one whose slowest users are fastest."""
     able = [row for row in rows if row["lossless"] and row["engines"] is not None]
     return min(able, key=lambda row: (row["engines"], -row["tps_user"].get("p05", 0.0)), default=None)
-
-
-def _marginal(traffic: Traffic, fleet: Fleet, engines: int) -> dict[str, Any]:
-    """What one more engine, twice the capture limit, and the block's last token are worth: in requests/s.
-
-    Each is the highest rate of the same arrivals, sped up or slowed down, at which the promise still holds.
-    """
-    base = highest_rate(traffic, fleet.policy, engines)
-    out: dict[str, Any] = {
-        "rate": base,
-        "one_more_engine": highest_rate(traffic, fleet.policy, engines + 1) - base,
-    }
-    wider = _wider_capture(traffic.profile)
-    if wider is not None:
-        gained = highest_rate(replace(traffic, profile=wider), fleet.policy, engines) - base
-        out["capture_limit_doubled"] = gained
-        out["capture_limit"] = [traffic.profile.graph_limit, wider.graph_limit]
-    block = traffic.replay.block_size
-    if block > 1 and fleet.policy.name != "off":
-        shorter = replace(traffic, replay=_shorter(traffic.replay))
-        name = fleet.policy.name
-        policy = make(f"fixed:{block - 1}" if name == f"fixed:{block}" else name, block_size=block - 1)
-        out["last_block_position"] = base - highest_rate(shorter, policy, engines)
-        out["block_size"] = block
-    return out
-
-
-def highest_rate(traffic: Traffic, policy: Policy, engines: int) -> float:
-    """Requests per second that `engines` carry at the promise: time-dilated arrivals, to about 1 %."""
-
-    def keeps(rate: float) -> bool:
-        return (
-            trial(replace(traffic, workload=traffic.workload.scaled(rate)), policy, engines).share
-            >= traffic.share
-        )
-
-    low, high = 0.0, traffic.workload.rate
-    while keeps(high):
-        low, high = high, 2.0 * high
-        if high > 1024.0 * traffic.workload.rate:
-            return low
-    low = low or high / 2.0
-    while not keeps(low):
-        low, high = low / 2.0, low
-        if low < traffic.workload.rate / 1024.0:
-            return 0.0
-    for _ in range(RATE_STEPS):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
-
-
-def _shorter(replay: Replay) -> Replay:
-    """The same replay with blocks one position shorter."""
-    block = replay.block_size - 1
-    return replace(
-        replay,
-        survival=np.ascontiguousarray(replay.survival[:, :block]),
-        accepted=np.minimum(replay.accepted, np.int16(block)),
-    )
-
-
-def _wider_capture(profile: StepProfile) -> StepProfile | None:
-    """The profile as if graphs were captured to twice the limit: its captured curve carried on, estimated."""
-    limit, sizes = profile.graph_limit, profile.capture_sizes
-    if limit is None or sizes is None:
-        return None
-    step = int(sizes[-1] - sizes[-2]) if len(sizes) > 1 else limit
-    more = np.arange(limit + step, 2 * limit + 1, step)
-    if not len(more):
-        return None
-    kept = sizes[sizes <= limit]
-    curve = profile.verify
-    known = curve.x <= limit
-    ends = Curve(curve.x[known], curve.y[known], "linear", "slope")
-    at = np.array([limit, 2 * limit], dtype=np.float64)
-    x = np.append(curve.x[known], at[at > curve.x[known][-1]])
-    return replace(
-        profile,
-        capture_sizes=np.concatenate([kept, more]),
-        capture_limit=int(more[-1]),
-        verify=Curve(x, ends(x), curve.lookup, curve.beyond),
-    )
 
 
 def _warnings(trace: Trace, traffic: Traffic, fleets: list[Fleet], rows: list[dict[str, Any]]) -> list[str]:
