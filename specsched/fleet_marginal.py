@@ -18,7 +18,7 @@ from .profile import StepProfile
 from .replay import Replay
 from .schedule import Policy, make
 
-RATE_STEPS = 7  # bisections of a rate: the bracket of a factor 2 shrinks to about 1 %
+RATE_STEPS = 10  # bisections of a rate: the bracket of a factor 2 shrinks to 0.1 %
 
 
 def worth(traffic: Traffic, policy: Policy, engines: int) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def worth(traffic: Traffic, policy: Policy, engines: int) -> dict[str, Any]:
 
 
 def highest_rate(traffic: Traffic, policy: Policy, engines: int) -> float:
-    """Requests per second that `engines` carry at the promise: time-dilated arrivals, to about 1 %."""
+    """Requests per second that `engines` carry at the promise: time-dilated arrivals, to 0.1 %."""
 
     def keeps(rate: float) -> bool:
         return (
