@@ -228,12 +228,13 @@ def knee(profile: StepProfile, rise: float = 0.1) -> int | None:
 
 
 def cliffs(profile: StepProfile, least: float = 1.08) -> list[Cliff]:
-    """Jumps of at least `least` times between neighbouring sizes that exceed the ratio of the sizes."""
+    """Jumps of at least `least` times between neighbouring sizes, where the cost grows by a quarter more than
+    the tokens do."""
     sizes, limit = sizes_read(profile), profile.graph_limit
     found = []
     for before, after in zip(sizes[:-1].tolist(), sizes[1:].tolist(), strict=True):
         ratio = _ratio(profile, before, after)
-        if ratio >= least and ratio > after / before:
+        if ratio >= least and ratio - 1.0 > 1.25 * (after / before - 1.0):
             kind = "capture limit" if limit is not None and before == limit else "kernel"
             found.append(Cliff(before, after, ratio, kind))
     return found
