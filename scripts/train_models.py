@@ -61,6 +61,7 @@ def smollm2(options: argparse.Namespace) -> None:
         curriculum=((0.2, 2), (0.25, 4)) if options.curriculum else (),
         reduced_precision=not options.full_precision,
         loss=LossWeights(),
+        regression=options.regression,
         seed=options.seed,
     )
     report = train(
@@ -186,6 +187,7 @@ def main() -> None:
     one.add_argument("--curriculum", action="store_true")
     one.add_argument("--from-target", action="store_true")
     one.add_argument("--start", type=Path, help="checkpoint.pt of an earlier run to take the weights from")
+    one.add_argument("--regression", type=float, default=0.0)
     one.add_argument("--full-precision", action="store_true", help="float32 products (CPUs without bfloat16)")
     one.set_defaults(run=smollm2)
     small = commands.add_parser("tiny")

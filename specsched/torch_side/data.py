@@ -66,7 +66,7 @@ def cache_shard(
     """Run the target once over (prompt ids, response ids, domain) rows and write the folder; skipped when
     there.
 
-    A bfloat16 target still gets float32 logits: they are what decides the labels.
+    A bfloat16 target still gets float32 logits for the top tokens: they are what decides the labels.
 
     The metadata file is written last: a folder without it is unfinished and made anew.
     """
@@ -102,7 +102,7 @@ def cache_shard(
     np.save(folder / "tokens.npy", np.concatenate(texts))
     starts = np.cumsum([0, *map(len, texts)])
     order = sorted(range(len(rows)), key=lambda i: len(texts[i]))
-    head = target.lm_head.weight.float()
+    head = target.lm_head.weight
     while order:
         longest = len(texts[order[-1]])
         batch = [order.pop() for _ in range(min(len(order), max(1, batch_tokens // longest)))]
@@ -115,14 +115,29 @@ def cache_shard(
             prompt, size, at = len(rows[i][0]), len(texts[i]), int(starts[i])
             arrays["features"][at : at + size] = features[row, :size].to("cpu", torch.float16).numpy()
             arrays["hidden"][at : at + size] = hidden[row, :size].to("cpu", torch.float16).numpy()
-            logits = F.linear(hidden[row, max(prompt - 1, 0) : size].float(), head)
-            law = torch.softmax(logits, -1, out=logits).topk(top, sorted=False)
+            ids, p = _top(hidden[row, max(prompt - 1, 0) : size], head, top)
             at += max(prompt - 1, 0)
-            arrays["top_ids"][at : at + len(law.indices)] = law.indices.cpu().numpy()
-            arrays["top_p"][at : at + len(law.indices)] = law.values.cpu().numpy()
+            arrays["top_ids"][at : at + len(ids)] = ids.cpu().numpy()
+            arrays["top_p"][at : at + len(ids)] = p.cpu().numpy()
     for array in arrays.values():
         array.flush()
     write_json(folder / "meta.json", meta)
+
+
+@torch.no_grad()
+def _top(hidden: Tensor, head: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """The `top` likeliest tokens of each row, hidden[n, d]: (ids int64[n, K], probabilities float32[n, K]).
+
+    The product over the vocabulary runs in the head's dtype; the top logits are then computed anew in
+    float32.
+    """
+    z = F.linear(hidden, head).float()
+    rough, ids = z.topk(top, sorted=False)
+    exact = torch.bmm(head[ids].float(), hidden.float().unsqueeze(-1)).squeeze(-1)
+    peak = rough.amax(-1, keepdim=True)
+    rest = z.sub_(peak).exp_().sum(-1, keepdim=True) - (rough - peak).exp().sum(-1, keepdim=True)
+    weight = (exact - peak).exp()
+    return ids, weight / (weight.sum(-1, keepdim=True) + rest.clamp(min=0))
 
 
 def build_cache(
@@ -260,23 +275,30 @@ class TrainingText:
         Top tokens from the cache, or the whole law from the last hidden states when a target is given.
         Rows beyond a text's end repeat its last token; they carry no weight.
         """
-        names = ("hidden",) if whole is not None else ("top_ids", "top_p")
-        found: dict[str, list[np.ndarray]] = {name: [] for name in (*names, "label")}
-        for t, row in zip(texts, anchors.numpy(), strict=True):
-            shard = self.shards[t.shard]
-            at = t.start + row[:, None] + np.arange(self.block_size)
-            at = np.minimum(at, t.stop - 2).ravel()
-            low, high = int(at.min()), int(at.max()) + 1
-            for name in names:
-                found[name].append(np.asarray(shard[name][low:high])[at - low])
-            found["label"].append(np.asarray(shard["tokens"][low + 1 : high + 1])[at - low].astype(np.int64))
-        joined = {k: torch.from_numpy(np.concatenate(v)) for k, v in found.items()}
-        label = joined["label"] if self.row_of is None else self.row_of[joined["label"]]
+        label = self._rows("tokens", texts, anchors, ahead=1).long()
+        label = label if self.row_of is None else self.row_of[label]
         if whole is not None:
-            hidden = joined["hidden"].float().to(whole.device)
+            hidden = self.hidden(texts, anchors).to(whole.device)
             return TargetLaw(label, hidden=hidden, head=whole.lm_head.weight, draft_ids=self.draft_ids)
-        ids = joined["top_ids"].long()
-        return TargetLaw(label, ids if self.row_of is None else self.row_of[ids], joined["top_p"].float())
+        ids = self._rows("top_ids", texts, anchors).long()
+        ids = ids if self.row_of is None else self.row_of[ids]
+        return TargetLaw(label, ids, self._rows("top_p", texts, anchors).float())
+
+    def hidden(self, texts: Sequence[Text], anchors: Tensor) -> Tensor:
+        """The target's last hidden states at every draft position of the batch: float32[n, d], as in
+        `law`.
+        """
+        return self._rows("hidden", texts, anchors).float()
+
+    def _rows(self, name: str, texts: Sequence[Text], anchors: Tensor, ahead: int = 0) -> Tensor:
+        """Rows of one array at positions anchor .. anchor + γ - 1 (+ `ahead`) of every block, in order."""
+        found = []
+        for t, row in zip(texts, anchors.numpy(), strict=True):
+            at = t.start + row[:, None] + np.arange(self.block_size)
+            at = np.minimum(at, t.stop - 2).ravel() + ahead
+            low, high = int(at.min()), int(at.max()) + 1
+            found.append(np.asarray(self.shards[t.shard][name][low:high])[at - low])
+        return torch.from_numpy(np.concatenate(found))
 
     def _feature_scale(self) -> Tensor:
         """Root mean square of each feature over some texts of the first shard (it must not change on

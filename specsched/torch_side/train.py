@@ -50,6 +50,11 @@ class TrainSettings:
     seed: int = 0
     curriculum: tuple[tuple[float, int], ...] = ()
     """(share of the steps, block size): shorter blocks first, with more anchors in proportion"""
+    regression: float = 0.0
+    """Weight of an early extra loss, the relative squared error against the target's own hidden states (the
+    LM
+    head is shared, so equal hidden states are equal laws); it fades to 0 over the first `regression_share`"""
+    regression_share: float = 0.3
     loss: LossWeights = field(default_factory=LossWeights)
     whole_law: bool = False
     """Total variation against the whole target law instead of its top tokens and a remainder"""
@@ -126,6 +131,13 @@ class Trainer:
             out.hidden.flatten(0, 1), latent, self.head, self.drafter.markov_w2, law, weight, s.loss
         )
         loss = result.loss
+        fade = s.regression * max(0.0, 1 - step / max(s.regression_share * s.steps, 1))
+        if fade > 0:
+            wanted = self.text.hidden(texts, anchors).to(device)
+            error = (out.hidden.flatten(0, 1).float() - wanted).square().sum(-1)
+            loss = loss + fade * (error * weight).sum() / (wanted.square().sum(-1) * weight).sum().clamp(
+                min=1e-6
+            )
         head = self.drafter.confidence_head
         if head is not None and s.loss.confidence > 0:
             stats = None
