@@ -1,17 +1,59 @@
-"""Documents that cannot rot: the command-line reference is what the commands say."""
+"""Documents that cannot rot: the command-line reference, and what the README shows."""
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
+import pytest
+
 import specsched
+from specsched.cli import main
 
 ROOT = Path(specsched.__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_command_line_reference_is_up_to_date() -> None:
     check = [sys.executable, str(ROOT / "scripts" / "cli_reference.py"), "--check"]
     done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr
+
+
+def fences(language: str) -> list[str]:
+    """The fenced blocks of the README in a language (empty: plain)."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_commands_of_the_readme_exist() -> None:
+    shown = re.findall(r"^(specsched .*)$", "\n".join(fences("")), flags=re.MULTILINE)
+    shown += re.findall(r"`(specsched [^`]*)`", README)
+    assert len(shown) >= 10
+    for line in shown:
+        words = shlex.split(line)[1:]
+        command: click.Command = main
+        while words and isinstance(command, click.Group) and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        assert command is not main, f"{line}: no such command"
+        if words:
+            options = {option for parameter in command.params for option in parameter.opts}
+            assert {word for word in words if word.startswith("-")} <= options | {"--help"}, line
+
+
+def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in fences("python"):
+        exec(compile(block, "README.md", "exec"), names)
+    lengths = names["lengths"]
+    assert lengths.tolist() == [3, 3, 3], "without history the whole block is verified"  # type: ignore[attr-defined]
+    assert names["answer"]["schema"] == "specsched/answer/1"  # type: ignore[index]
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / link).is_file(), link

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import SpecschedError
-from . import common
+from . import common, inputs
 
 if TYPE_CHECKING:
     from ..profile import StepProfile
@@ -22,10 +22,12 @@ SOURCES = ["measure", "compose", "roofline"]
 )
 @click.option(
     "--model",
-    default="qwen3-8b",
-    show_default=True,
     metavar="MODEL",
-    help="A preset, or a Hugging Face config.json.",
+    help="A preset, or a Hugging Face config.json; on a cpu tiny, smollm2 or a target's folder. [default: "
+    "qwen3-8b; on a cpu tiny]",
+)
+@click.option(
+    "--drafter", metavar="MODEL", help="With --gpu cpu, the drafter to time. [default: the bundled one]"
 )
 @click.option(
     "--source",
@@ -49,10 +51,8 @@ SOURCES = ["measure", "compose", "roofline"]
 @click.option(
     "--block-size",
     type=common.Whole(1, 64),
-    default=7,
-    show_default=True,
     metavar="K",
-    help="Drafts per request.",
+    help="Drafts per request. [default: 7; on a cpu the drafter's]",
 )
 @click.option(
     "--backend",
@@ -69,6 +69,7 @@ SOURCES = ["measure", "compose", "roofline"]
     metavar="TOKENS",
     help="Largest captured graph.",
 )
+@inputs.seed_option
 @click.option("--quick", is_flag=True, help="Measure a coarse grid, in under two minutes.")
 @common.json_option
 @common.out_option
@@ -90,6 +91,8 @@ def profile(ctx: click.Context, **options: Any) -> None:
         raise click.UsageError(
             "give --gpu: which GPU to measure, compose or estimate (cpu: this machine)", ctx
         )
+    if options["model"] is None:
+        options["model"] = "tiny" if options["gpu"].lower() == "cpu" else "qwen3-8b"
     made = {"measure": _measured, "compose": _composed, "roofline": _roofline}[options["source"]](options)
     _finish(made, options["output"], options["as_json"], options["out"])
 
@@ -105,6 +108,8 @@ def _measured(options: dict[str, Any]) -> StepProfile:
             block_size=options["block_size"],
             capture_limit=options["capture_limit"],
             quick=options["quick"],
+            drafter=options["drafter"],
+            seed=options["seed"],
             progress=progress,
         )
     return made
@@ -120,7 +125,7 @@ def _composed(options: dict[str, Any]) -> StepProfile:
         tensor=options["tensor"],
         dtype=options["dtype"],
         backend=options["backend"],
-        block_size=options["block_size"],
+        block_size=options["block_size"] or 7,
         capture_limit=options["capture_limit"],
     )
 
@@ -133,7 +138,7 @@ def _roofline(options: dict[str, Any]) -> StepProfile:
         options["model"],
         tensor=options["tensor"],
         dtype=options["dtype"],
-        block_size=options["block_size"],
+        block_size=options["block_size"] or 7,
     )
 
 
