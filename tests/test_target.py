@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_refused():
         KVCache(target.config, 0, 8)
 
 
-# --- files ------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("qk_norm", "tied"), [(False, True), (True, False)])
@@ -238,7 +238,7 @@ def test_bundled_tiny_target_predicts_its_kind_of_text():
     assert float(loss) < 5.0 < np.log(target.config.vocab_size)
 
 
-# --- tokenizer --------------------------------------------------------------------------------------------------
+# --- tokenizer --------------------------------------------------------------------------------------------
 
 
 def test_trained_bpe_round_trips_and_survives_its_file(tmp_path):
@@ -277,7 +277,7 @@ def test_foreign_tokenizers_are_refused_not_guessed(tmp_path, change, match):
         Tokenizer.from_folder(tmp_path)
 
 
-# --- drawing and sampling ---------------------------------------------------------------------------------------
+# --- drawing and sampling ---------------------------------------------------------------------------------
 
 
 def test_draw_inverts_the_cdf_and_never_picks_impossible_tokens():

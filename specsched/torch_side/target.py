@@ -216,7 +216,7 @@ class Target(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         _check_layers(layers, self.config)
         cos, sin = self._rope(position)
-        kept: dict[int, Tensor] = {}
+        kept: dict[int, Tensor] = {-1: x}
         for i, layer in enumerate(self.layers):
             x = layer(x, cos, sin, lambda q, k, v, i=i: attend(i, q, k, v))
             if i in layers:
@@ -236,7 +236,7 @@ class Target(nn.Module):
 
         Writes keys and values at (request, position), attends to positions <= own of the same slot, sets the
         slots' lengths. Tokens of one request need not be adjacent. Returns (hidden [B, d] after the final
-        norm, features [B, len(feature_layers) * d]: the outputs of those decoder layers, side by side).
+        norm, features [B, len(feature_layers) * d]: the outputs of those decoder layers, -1 the embedding's).
         Raises `SpecschedError` when a position lies beyond the capacity or leaves a gap in a slot.
         """
         device = self.device
@@ -283,10 +283,10 @@ class Target(nn.Module):
 
 def _check_layers(layers: tuple[int, ...], config: TargetConfig) -> None:
     for i in layers:
-        if not 0 <= i < config.num_hidden_layers:
+        if not -1 <= i < config.num_hidden_layers:
             raise SpecschedError(
-                f"feature layer {i} of target {config.name!r} does not exist: it has layers "
-                f"0..{config.num_hidden_layers - 1}; correct target_layer_ids of the drafter"
+                f"feature layer {i} of target {config.name!r} does not exist: it has the embedding (-1) and "
+                f"layers 0..{config.num_hidden_layers - 1}; correct target_layer_ids of the drafter"
             )
 
 

@@ -96,7 +96,7 @@ def train(
 ) -> float:
     """Next-token training on random windows of `stream` int64[n]. Returns the held-out loss, nats a token.
 
-    A checkpoint, written every 200 steps, holds weights, optimiser and step; training goes on from it.
+    A checkpoint, written every 50 steps, holds weights, optimiser and step; training goes on from it.
     """
     decay = [p for p in target.parameters() if p.ndim == 2]
     plain = [p for p in target.parameters() if p.ndim != 2]
@@ -121,14 +121,14 @@ def train(
         loss.backward()
         nn.utils.clip_grad_norm_(target.parameters(), 1.0)
         optimiser.step()
-        if step % 100 == 99 or step == steps - 1:
+        if step % 25 == 24 or step == steps - 1:
             rate_now = (step + 1 - first) * batch * length / (time.perf_counter() - start)
             print(
                 f"step {step + 1}: loss {loss.item():.3f}, {rate_now:.0f} tokens/s",
                 file=sys.stderr,
                 flush=True,
             )
-        if checkpoint is not None and step % 200 == 199:
+        if checkpoint is not None and step % 50 == 49:
             state = {"target": target.state_dict(), "optimiser": optimiser.state_dict(), "step": step + 1}
             torch.save(state, checkpoint)
     return evaluate(target, held_out, length)
@@ -152,7 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m specsched.torch_side.tiny", description=__doc__)
     parser.add_argument("--data", required=True, type=Path, help="folder with text/ and prompts/")
     parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=450)
+    parser.add_argument("--batch", type=int, default=16, help="windows of 256 tokens a step")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     talks = corpus(options.data)
@@ -168,7 +169,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     size = sum(p.numel() for p in target.parameters())
     print(f"{size} parameters, {len(stream_ids)} training tokens", file=sys.stderr, flush=True)
     checkpoint = options.out / "checkpoint.pt"
-    loss = train(target, stream_ids, held_out, options.steps, seed=options.seed, checkpoint=checkpoint)
+    loss = train(
+        target, stream_ids, held_out, options.steps, options.batch, seed=options.seed, checkpoint=checkpoint
+    )
     print(f"held-out loss {loss:.3f} nats/token", file=sys.stderr, flush=True)
     save_folder(target, options.out)
     checkpoint.unlink(missing_ok=True)
