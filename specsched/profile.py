@@ -19,10 +19,10 @@ import numpy as np
 from .curves import Curve, one_line_lists, points, read_curve
 from .errors import ProfileError
 from .files import atomic_write, read_json, resolve
+from .profile_read import read_capture, read_counts, read_provenance
 from .reading import Reader
 
 SCHEMA = "specsched/profile/1"
-METHODS = ("measured", "composed", "roofline", "imported")
 NO_LIMIT = int(np.iinfo(np.int64).max)
 
 _KEYS = (
@@ -117,7 +117,7 @@ class StepProfile:
             )
         verify = read_curve(read, "verify", "tokens", 1)
         assert verify is not None
-        sizes, limit = _capture(read)
+        sizes, limit = read_capture(read)
         draft = read.block("draft")
         scheduler = read.block("scheduler") or Reader({}, where, ProfileError)
         scheduler.only(("minimum_gain", "enabling_fraction"))
@@ -142,10 +142,10 @@ class StepProfile:
             prefill=read_curve(read, "prefill", "tokens", 1),
             minimum_gain=scheduler.number("minimum_gain", 0.0),
             enabling_fraction=scheduler.number("enabling_fraction", 0.0, below=1.0),
-            gpu=_counts(read, "gpu", ("count", "memory_bytes")),
-            model=_counts(read, "model", ("weight_bytes", "kv_bytes_per_token", "max_context")),
-            parallel=_counts(read, "parallel", ("tensor", "data")),
-            provenance=_provenance(read),
+            gpu=read_counts(read, "gpu", ("count", "memory_bytes")),
+            model=read_counts(read, "model", ("weight_bytes", "kv_bytes_per_token", "max_context")),
+            parallel=read_counts(read, "parallel", ("tensor", "data")),
+            provenance=read_provenance(read),
             fit=read.mapping("fit") or None,
             samples=list(samples),
         )
@@ -396,40 +396,3 @@ def load_profile(name: str | os.PathLike[str]) -> StepProfile:
     """A profile from a path, else the bundled one of that name; raises ProfileError."""
     path = resolve(name, "profiles", ".json", ProfileError)
     return StepProfile.from_dict(read_json(path, ProfileError), str(path))
-
-
-# -- pieces of the document --------------------------------------------------------------------------------
-
-
-def _capture(read: Reader) -> tuple[np.ndarray | None, int | None]:
-    block = read.block("capture")
-    if block is None:
-        return None, None
-    block.only(("sizes", "limit"))
-    if block.document.get("sizes") == []:
-        return None, None
-    sizes = block.rising("sizes", 1).astype(np.int64)
-    limit = block.integer("limit", int(sizes[-1]), 1)
-    if limit < sizes[0]:
-        raise block.fail(
-            "limit", f"is {limit}, below the smallest captured size {sizes[0]}; no pass would be captured"
-        )
-    sizes.setflags(write=False)
-    return sizes, limit
-
-
-def _counts(read: Reader, key: str, whole: tuple[str, ...]) -> dict[str, Any]:
-    """A free-form block whose entries `whole` must be whole numbers where they are given."""
-    values = read.mapping(key)
-    block = read.block(key)
-    for name in whole:
-        if block is not None and block.has(name):
-            values[name] = block.integer(name, minimum=1 if name in ("count", "tensor", "data") else 0)
-    return values
-
-
-def _provenance(read: Reader) -> dict[str, Any]:
-    block = read.block("provenance")
-    if block is not None and block.has("method"):
-        block.text("method", choices=METHODS)
-    return read.mapping("provenance")
