@@ -112,6 +112,7 @@ def _measured(options: dict[str, Any]) -> StepProfile:
             seed=options["seed"],
             progress=progress,
         )
+    common.warn((made.fit or {}).get("notes") or [])
     return made
 
 
