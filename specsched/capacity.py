@@ -8,7 +8,7 @@ neighbouring loads differ by the load and little else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from .simulator import Run, Serving, kv_capacity
 RATIO = 1.1  # of neighbouring rungs of the ladder, at most
 LARGEST = 1024  # loads are tried up to here unless memory ends before
 FEWEST_POINTS = 6  # of a curve, even at capacity 0
+TO_SPARE = 1.25  # between rungs that reach the SLA this many times over, captured sizes are not looked at
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Load:
     low: float
     high: float
     held: bool  # KV memory held every user all the time
+    spare: float = 0.0  # share of the requests that reach TO_SPARE times the SLA
 
     def passes(self, wanted: float, bound: str = "share") -> bool:
         """`bound` "low" or "high": what noise allows instead of what was seen."""
@@ -87,12 +89,31 @@ class Search:
         fast = speed >= q.sla_tps
         low, high = intervals.share_bounds(fast, result.arrays["traced"], q.seed)
         held = result.summary["blocked_steps"] == 0 and result.summary["preemptions"] == 0
-        return Load(concurrency, result, float(fast.mean()), low, high, held)
+        spare = float((speed >= TO_SPARE * q.sla_tps).mean())
+        return Load(concurrency, result, float(fast.mean()), low, high, held, spare)
 
-    def first_failure(self, rungs: Iterable[int], bound: str) -> tuple[int, int | None]:
+    def _path(self, rungs: list[int]) -> Iterator[int]:
+        """The rungs, and between them the loads on either side of captured sizes.
+
+        Where both rungs have speed to spare the loads between them are left out: their steps cost no more
+        than the upper rung's, but for the inversions that a table may have, and those are far smaller.
+        """
+        sizes = captured_loads(self.question, self.policy)
+        below = 0
+        for rung in rungs:
+            inside = [load for load in sizes if below < load < rung]
+            if inside and not (below and self._spare(below) and self._spare(rung)):
+                yield from inside
+            yield rung
+            below = rung
+
+    def _spare(self, load: int) -> bool:
+        return self.at(load).held and self.at(load).spare >= self.question.share
+
+    def first_failure(self, rungs: list[int], bound: str) -> tuple[int, int | None]:
         """(last load that passes, first that fails) by `bound`, to one user; None: nothing failed."""
         wanted, good = self.question.share, 0
-        for rung in rungs:
+        for rung in self._path(rungs):
             if self.at(rung).passes(wanted, bound):
                 good = rung
                 continue
@@ -130,34 +151,28 @@ class Search:
         return "speed" if load.held else "memory"
 
 
-def ladder(question: Question, policy: Policy, largest: int | None = None) -> list[int]:
-    """Loads to try, rising: ratio at most 1.1, and those on either side of a captured size.
+def ladder(question: Question) -> list[int]:
+    """Loads to try, rising from 1: each at most 1.1 times the one before, or one more."""
+    largest = largest_load(question)
+    loads = [1]
+    while loads[-1] < largest:
+        loads.append(min(largest, max(loads[-1] + 1, int(loads[-1] * RATIO))))
+    return loads
+
+
+def captured_loads(question: Question, policy: Policy) -> list[int]:
+    """Loads on either side of a captured size, where a step's cost jumps.
 
     A policy that verifies k tokens of every request fills a captured size S at S / (1 + k) users; one that
-    chooses, anywhere from k = 0 to γ: both ends are taken.
+    chooses fills it at the latest there with k = γ.
     """
-    largest = largest or largest_load(question)
-    loads = {1}
-    load = 1
-    while load < largest:
-        load = min(largest, max(load + 1, int(load * RATIO)))
-        loads.add(load)
-    sizes = question.profile.capture_sizes
-    if sizes is not None:
-        limit = question.profile.graph_limit or 0
-        for size in sizes[sizes <= limit]:
-            for k in widths(policy, question.replay.block_size):
-                loads.update((int(size) // (1 + k), int(size) // (1 + k) + 1))
-    return sorted(x for x in loads if 1 <= x <= largest)
-
-
-def widths(policy: Policy, block_size: int) -> list[int]:
-    """Verification lengths at which every request may stand at once."""
-    if policy.code == kernels.OFF:
-        return [0]
-    if policy.code == kernels.FIXED:
-        return [int(policy.length_for(1))]
-    return [block_size]
+    sizes, limit = question.profile.capture_sizes, question.profile.graph_limit
+    if sizes is None or limit is None:
+        return []
+    block = question.replay.block_size
+    width = 1 + {kernels.OFF: 0, kernels.FIXED: int(policy.parameter)}.get(policy.code, block)
+    users = {int(size) // width + above for size in sizes[sizes <= limit] for above in (0, 1)}
+    return sorted(load for load in users if 1 <= load <= largest_load(question))
 
 
 def largest_load(question: Question) -> int:

@@ -150,7 +150,7 @@ def _report_progress(searches: list[Search], progress: Progress | None) -> None:
 
 def _capacity(search: Search, concurrency: Sequence[int] | None) -> dict[str, Any]:
     if concurrency is None:
-        return capacity_of(search, ladder(search.question, search.policy))
+        return capacity_of(search, ladder(search.question))
     wanted, good, failed = search.question.share, 0, None
     for load in sorted(set(concurrency)):
         if not search.at(load).passes(wanted):
