@@ -183,9 +183,11 @@ def trace_and_profile_warnings(trace: Trace, profile: StepProfile, block_size: i
             f"draft cost of profile {profile.name!r} is for blocks of {drafted}; blocks of {block_size} are "
             "replayed at the same cost"
         )
-    if profile.overhead is None:
+    kernels_only = profile.provenance.get("method") in ("composed", "roofline") and not profile.bias_seconds
+    if profile.overhead is None or kernels_only:
         warnings.append(
-            f"profile {profile.name!r} has no host overhead: steps are counted faster than an engine's are"
+            f"profile {profile.name!r} holds no host time: real steps are slower, most at many requests; "
+            "`specsched profile fit-overhead` adds it from a measured run"
         )
     return warnings
 
@@ -198,6 +200,11 @@ def run_warnings(
     if not policy.lossless(sees_token):
         why = "the confidences see the drafted token" if sees_token else "it decides on the present draft"
         warnings.append(f"policy {policy.name} is not lossless at temperature > 0: {why}")
+    if policy.pays_sync and not profile.sync_seconds:
+        warnings.append(
+            f"policy {policy.name} waits for the present confidences but profile {profile.name!r} prices that "
+            "at nothing (sync_seconds 0): it is flattered"
+        )
     if summary["extrapolated_steps"]:
         share = summary["extrapolated_steps"] / max(summary["steps"], 1)
         warnings.append(
