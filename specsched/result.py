@@ -202,7 +202,7 @@ def run_warnings(
         warnings.append(f"policy {policy.name} is not lossless at temperature > 0: {why}")
     if policy.pays_sync and not profile.sync_seconds:
         warnings.append(
-            f"policy {policy.name} waits for the present confidences but profile {profile.name!r} prices that "
+            f"policy {policy.name} waits for the present confidences, which profile {profile.name!r} prices "
             "at nothing (sync_seconds 0): it is flattered"
         )
     if summary["extrapolated_steps"]:
