@@ -675,7 +675,7 @@ def _inject(world, settings, state, j, rank, now):
     job[J_SINCE] = -1
     state.job_times[j, ARRIVAL] = now
     state.job_times[j, READY] = now
-    if settings.chunked:
+    if settings.chunked and request[PROMPT_TOKENS] > 0:
         job[J_PREFILL] = request[PROMPT_TOKENS]
         state.job_times[j, READY] = np.nan
     place = state.rank[rank]
