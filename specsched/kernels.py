@@ -526,7 +526,7 @@ FIRST, DECODE_TOKENS, PROMPT_TOKENS = range(3)
 START, LENGTH, NEXT = range(3)
 # Columns of State.jobs int32[jobs, 16]: `_inject` fills, `_admit_waiting`, `_plan` and `_commit_*` move.
 (J_INDEX, J_TRACED, J_LOCAL, J_LEFT, J_PROMPT, J_EMITTED, J_PREFILL, J_CHUNK) = range(8)
-(J_STEPS, J_VERIFIED, J_ACCEPTED, J_PREEMPTED, J_LINK, J_SINCE) = range(8, 14)
+(J_STEPS, J_VERIFIED, J_ACCEPTED, J_PREEMPTED, J_LINK, J_SINCE, J_ENTERED) = range(8, 15)
 ARRIVAL, READY, FINISH = range(3)  # columns of State.job_times float64[jobs, 2], State.times float64[n, 3]
 # Columns of State.facts int32[n, 6], one row a measured request.
 F_TRACED, F_TOKENS, F_STEPS, F_VERIFIED, F_ACCEPTED, F_PREEMPTED = range(6)
@@ -695,7 +695,8 @@ def _finish(world, settings, state, j, rank, now):
     _count_change(state, now)
     job, count = state.jobs[j], state.counts
     count[FINISHED] += 1
-    i = job[J_INDEX] - count[MEASURE_FROM]
+    # Measured in a closed loop: the first so many admitted after warm-up (ranks admit out of turn).
+    i = np.int64(job[J_ENTERED]) - count[MEASURE_FROM] if settings.closed else np.int64(job[J_INDEX])
     if 0 <= i < state.times.shape[0] and (not settings.closed or count[MEASURING] == 1):
         state.times[i, ARRIVAL] = state.job_times[j, ARRIVAL]
         state.times[i, READY] = state.job_times[j, READY]
@@ -759,6 +760,7 @@ def _admit_waiting(world, settings, state, rank, block, now):
         place[HEAD] = job[J_LINK]
         place[WAITING] -= 1
         if job[J_PREEMPTED] == 0:
+            job[J_ENTERED] = count[ADMITTED]
             count[ADMITTED] += 1
     if place[WAITING] > 0 and place[RUNNING] == settings.max_running:
         count[W_FULL] += count[MEASURING]
