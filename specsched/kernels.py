@@ -526,7 +526,7 @@ FIRST, DECODE_TOKENS, PROMPT_TOKENS = range(3)
 START, LENGTH, NEXT = range(3)
 # Columns of State.jobs int32[jobs, 16]: `_inject` fills, `_admit_waiting`, `_plan` and `_commit_*` move.
 (J_INDEX, J_TRACED, J_LOCAL, J_LEFT, J_PROMPT, J_EMITTED, J_PREFILL, J_CHUNK) = range(8)
-(J_STEPS, J_VERIFIED, J_ACCEPTED, J_PREEMPTED, J_LINK, J_SINCE, J_ENTERED) = range(8, 15)
+(J_STEPS, J_VERIFIED, J_ACCEPTED, J_PREEMPTED, J_LINK, J_PLANNED, J_ENTERED) = range(8, 15)
 ARRIVAL, READY, FINISH = range(3)  # columns of State.job_times float64[jobs, 2], State.times float64[n, 3]
 # Columns of State.facts int32[n, 6], one row a measured request.
 F_TRACED, F_TOKENS, F_STEPS, F_VERIFIED, F_ACCEPTED, F_PREEMPTED = range(6)
@@ -588,7 +588,7 @@ class State(NamedTuple):
 
     jobs: np.ndarray
     job_times: np.ndarray
-    history: np.ndarray  # int32[jobs, lag]: rows of a job's last plans, by plan call modulo lag
+    history: np.ndarray  # int32[jobs, lag]: rows of a job's last plans, by plan call modulo lag; -1: none
     rank: np.ndarray
     running: np.ndarray  # int32[ranks, max_running]: jobs in order of admission
     decoding: np.ndarray  # int32[ranks, max_running]: those of them that decode in the step in flight
@@ -672,7 +672,7 @@ def _inject(world, settings, state, j, rank, now):
     job[J_LEFT] = request[DECODE_TOKENS]
     job[J_PROMPT] = request[PROMPT_TOKENS]
     job[J_LINK] = -1
-    job[J_SINCE] = -1
+    job[J_PLANNED] = -1
     state.job_times[j, ARRIVAL] = now
     state.job_times[j, READY] = now
     if settings.chunked and request[PROMPT_TOKENS] > 0:
@@ -724,7 +724,6 @@ def _preempt_newest(settings, state, rank, block):
     job = state.jobs[j]
     place[KV_USED] -= _context(settings, job) + 1 + block
     job[J_PREFILL] = job[J_PROMPT] + job[J_EMITTED]
-    job[J_SINCE] = -1
     job[J_PREEMPTED] += 1
     job[J_LINK] = place[HEAD] if place[WAITING] > 0 else -1
     if place[WAITING] == 0:
@@ -850,13 +849,15 @@ def _lagged_budget(world, plan, state, rank, scratch):
         j = state.decoding[rank, i]
         job = state.jobs[j]
         slot = call % plan.lag
-        if job[J_SINCE] >= 0 and call - job[J_SINCE] >= plan.lag:
+        # Plans it was no part of, not yet here or preempted, leave nothing to bring.
+        for missed in range(max(job[J_PLANNED] + 1, call - plan.lag), call):
+            state.history[j, missed % plan.lag] = -1
+        job[J_PLANNED] = call
+        if call >= plan.lag and state.history[j, slot] >= 0:
             for k in range(block):
                 lagged[i, k] = world.survival[state.history[j, slot], k]
         else:
             lagged[i] = 1.0
-        if job[J_SINCE] < 0:
-            job[J_SINCE] = call
         state.history[j, slot] = world.traced[job[J_TRACED], START] + job[J_LOCAL]
     if call < plan.lag:
         return np.int64(-1)
