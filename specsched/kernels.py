@@ -998,9 +998,10 @@ def _log_step(state, group, rank, emitted):
     if log.shape[0] < 2:
         return
     if count[RECORDED] == log.shape[0]:
-        for i in range(log.shape[0] // 2):
+        kept = (log.shape[0] + 1) // 2
+        for i in range(kept):
             log[i] = log[2 * i]
-        count[RECORDED] = log.shape[0] // 2
+        count[RECORDED] = kept
         count[STRIDE] *= 2
     if count[SEEN_STEPS] % count[STRIDE] == 0:
         row = log[count[RECORDED]]
