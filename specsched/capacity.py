@@ -187,11 +187,9 @@ def largest_load(question: Question) -> int:
 
 def curve_loads(question: Question, capacity: int) -> list[int]:
     """Loads of the plotted curve, common to all policies: to twice the largest capacity, six or more."""
-    top = min(largest_load(question), max(2 * capacity, 16))
-    count = max(FEWEST_POINTS, min(16, top))
-    points = np.unique(np.round(np.geomspace(1, top, count)).astype(int))
-    extra = [x for x in range(1, LARGEST) if x not in points][: max(0, FEWEST_POINTS - len(points))]
-    return sorted({int(x) for x in points} | set(extra if top < FEWEST_POINTS else []))
+    top = max(FEWEST_POINTS, min(largest_load(question), 2 * capacity))
+    spread = np.round(np.geomspace(FEWEST_POINTS, top, 12)).astype(int)
+    return sorted({*range(1, FEWEST_POINTS + 1), *(int(load) for load in spread)})
 
 
 def capacity_of(search: Search, rungs: list[int]) -> dict[str, Any]:

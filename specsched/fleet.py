@@ -67,7 +67,8 @@ def plan(
     """
     trace = trace if isinstance(trace, Trace) else load_trace(trace)
     profile = profile if isinstance(profile, StepProfile) else load_profile(profile)
-    serving = serving if serving is not None else Serving(**serving_options)
+    if serving is None:
+        serving = Serving(**{"replicas": serving_options.get("ranks_per_group", 1), **serving_options})
     _check(sla_tps, fraction, rate, workload, ttft_ms, gpu_cost, serving)
     part, calibrated, note = split_and_calibrate(trace, calibration, seed)
     replay = Replay.of(part, calibrated)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ class Serving:
     max_running: int | None = None
     batch_tokens: int = BATCH_TOKENS
     kv_reserve: float = KV_RESERVE
+    graph_bytes: int = 0
     kv_tokens: int | None = None
     replicas: int = 1
     ranks_per_group: int = 1
@@ -52,11 +54,12 @@ class Serving:
             raise WorkloadError(f"prefill is {self.prefill!r}; choose {' or '.join(PREFILLS)}")
         if self.router not in ROUTERS:
             raise WorkloadError(f"router is {self.router!r}; choose one of {', '.join(ROUTERS)}")
-        for name in ("context", "max_running", "batch_tokens", "kv_tokens", "replicas", "ranks_per_group"):
-            value = getattr(self, name)
-            if value is not None:
-                least = 0 if name == "context" else 1
-                _whole(name, value, least)
+        for name in ("max_running", "batch_tokens", "kv_tokens", "replicas", "ranks_per_group"):
+            if getattr(self, name) is not None:
+                _whole(name, getattr(self, name), 1)
+        for name in ("context", "graph_bytes"):
+            if getattr(self, name) is not None:
+                _whole(name, getattr(self, name), 0)
         for name in ("kv_reserve", "warmup"):
             value = getattr(self, name)
             if not 0.0 <= value < 1.0:
@@ -97,6 +100,7 @@ def simulate(
     serving : a `Serving`, or its fields as keywords: `prefill` (disaggregated | chunked), `context` (tokens
         every request reads; default prompt + position), `max_running` (default 256 with arrivals),
         `batch_tokens` (most tokens in a pass with prefill in it), `kv_reserve` (share of memory kept free),
+        `graph_bytes` (memory each captured size takes, all GPUs together),
         `kv_tokens` (KV capacity itself, instead of the profile's), `replicas`, `ranks_per_group`, `router`,
         `warmup` (share of arrivals before the measured window).
     log_steps : rows kept of the step log; a longer run keeps every n-th step.
@@ -311,7 +315,11 @@ def kv_capacity(profile: StepProfile, serving: Serving) -> int:
     if serving.kv_tokens is not None:
         return serving.kv_tokens
     known = profile.kv_capacity_tokens(serving.kv_reserve)
-    return NO_LIMIT if known is None else known
+    if known is None:
+        return NO_LIMIT
+    graphs = len(profile.capture_sizes) if profile.capture_sizes is not None else 0
+    taken = math.ceil(graphs * serving.graph_bytes / profile.model["kv_bytes_per_token"])
+    return max(known - taken, 0)
 
 
 def _whole(name: str, value: Any, least: int) -> None:

@@ -101,6 +101,14 @@ serving_group = (
         metavar="F",
         help="Share of GPU memory kept free of KV.",
     ),
+    click.option(
+        "--graph-bytes",
+        type=Whole(0, 10**12),
+        default=0,
+        show_default=True,
+        metavar="N",
+        help="Memory that each captured size takes from the KV cache.",
+    ),
     enabling_option,
 )
 
@@ -118,7 +126,7 @@ def together(*options: Decorator) -> Decorator:
 
 def serving_options(options: dict[str, Any]) -> dict[str, Any]:
     """The options of `serving_group` as keywords of `simulate`."""
-    names = ("prefill", "context", "max_running", "batch_tokens", "kv_reserve")
+    names = ("prefill", "context", "max_running", "batch_tokens", "kv_reserve", "graph_bytes")
     return {name: options[name] for name in names}
 
 

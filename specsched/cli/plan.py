@@ -47,6 +47,14 @@ from .simulate import finish
         help="How requests are spread over the engines.",
     ),
     click.option(
+        "--ranks-per-group",
+        type=common.Whole(1, 1024),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Data-parallel ranks that step together; the slowest sets the step.",
+    ),
+    click.option(
         "--requests",
         type=common.Whole(1, 10**8),
         default=2000,
@@ -106,6 +114,7 @@ def plan(ctx: click.Context, **options: Any) -> None:
             workers=options["workers"],
             progress=progress,
             router=options["router"],
+            ranks_per_group=options["ranks_per_group"],
             **inputs.serving_options(options),
         )
     document["about"] = report.about(given.trace, given.profile)
