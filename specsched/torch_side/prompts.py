@@ -8,15 +8,18 @@ and the held-out slice of arena-hard-v2. Share-alike text (Schema-Guided Dialogu
 
 from __future__ import annotations
 
+import argparse
 import ast
 import gzip
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import SpecschedError
+from ..files import write_json
 
 MATH_SUFFIX = "\nPlease reason step by step, and put your final answer within \\boxed{}."
 DOMAINS = ("math", "code", "chat")
@@ -163,3 +166,18 @@ Write a product description for a book about {}."""
 def _composed() -> list[str]:
     topics = [t.strip() for t in _TOPICS.replace("\n", " ").split(";")]
     return [form.format(topic) for topic in topics for form in _FORMS.splitlines()]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write math.json, code.json and chat.json, the prompts the bundled traces are recorded on."""
+    parser = argparse.ArgumentParser(prog="python -m specsched.torch_side.prompts", description=main.__doc__)
+    parser.add_argument("--data", required=True, type=Path, help="folder with prompts/")
+    parser.add_argument("--out", required=True, type=Path)
+    options = parser.parse_args(arguments)
+    for domain, prompts in recording_prompts(options.data).items():
+        rows = [{"turns": list(p.turns), "domain": domain, "source": p.source} for p in prompts]
+        write_json(options.out / f"{domain}.json", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -90,11 +90,13 @@ def record(
         raise TraceError(f"mode is {s.mode!r}; it must be 'dense' or 'sequential'")
     if s.max_tokens < 2 or s.samples < 1 or s.batch < 1:
         raise TraceError("recording needs max_tokens >= 2, samples >= 1 and batch >= 1")
-    names = names or (_name(target), _name(drafter))
+    target_name, drafter_name = (Path(n).name for n in names or (_name(target), _name(drafter)))
     target = load_target(target, device, dtype) if isinstance(target, str) else target
     drafter = load_drafter(drafter, target) if isinstance(drafter, str) else drafter
-    given = prompts if isinstance(prompts, (str, os.PathLike)) else None
-    rows = read_prompts(given) if given is not None else list(prompts)  # type: ignore[arg-type]
+    if isinstance(prompts, (str, os.PathLike)):
+        source, rows = Path(prompts).name, read_prompts(prompts)
+    else:
+        source, rows = "rows", list(prompts)
     fingerprint = _fingerprint(target, drafter, rows, s)
     parts = _Parts(None if out is None else Path(f"{out}.parts"), fingerprint)
     done: list[Recorded] = []
@@ -117,7 +119,7 @@ def record(
         "tool": "specsched.torch_side.record",
         "date": datetime.date.today().isoformat(),
         "host": {"machine": platform.machine(), "device": str(target.device), "torch": torch.__version__},
-        "prompts": "rows" if given is None else Path(given).name,
+        "prompts": source,
         "prompt_rows": len(rows),
         "prompt_passes_used": used / len(rows),
         **fingerprint,
@@ -125,8 +127,8 @@ def record(
     metadata = {
         "mode": s.mode,
         "block_size": drafter.block_size,
-        "target": names[0],
-        "drafter": names[1],
+        "target": target_name,
+        "drafter": drafter_name,
         "temperature": s.temperature,
         "seed": s.seed,
         "confidence_sees_token": False,

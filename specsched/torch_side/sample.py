@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -142,13 +143,12 @@ def write_shard(path: Path, rows: list[tuple[list[int], list[int], Prompt]]) -> 
     prompt_ids, response_ids int32 flat; prompt_offsets, response_offsets int64[n + 1]; domain int8[n] into
     domain_names; source: names per row.
     """
-    arrays = {
+    arrays: dict[str, Any] = {
         "domain": np.array([DOMAINS.index(p.domain) for _, _, p in rows], dtype=np.int8),
         "domain_names": np.array(DOMAINS),
         "source": np.array([p.source for _, _, p in rows]),
     }
-    for i, name in enumerate(("prompt", "response")):
-        lists = [row[i] for row in rows]
+    for name, lists in (("prompt", [p for p, _, _ in rows]), ("response", [r for _, r, _ in rows])):
         arrays[f"{name}_ids"] = np.array([t for ids in lists for t in ids], dtype=np.int32)
         arrays[f"{name}_offsets"] = np.cumsum([0, *map(len, lists)], dtype=np.int64)
     buffer = io.BytesIO()

@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m specsched.torch_side.tiny", description=__doc__)
     parser.add_argument("--data", required=True, type=Path, help="folder with text/ and prompts/")
     parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--steps", type=int, default=450)
+    parser.add_argument("--steps", type=int, default=220)
     parser.add_argument("--batch", type=int, default=16, help="windows of 256 tokens a step")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
