@@ -141,3 +141,25 @@ def test_no_round_matching_its_batch_is_an_error(tmp_path):
         (DATA / "sglang_rounds.jsonl").read_text().replace('"match_fraction": 1.0', '"match_fraction": 0.1')
     )
     refuse(path, "no round matched")
+
+
+@pytest.mark.parametrize(
+    ("hints", "match"),
+    [
+        ({"capture_limt": 512}, "unknown hint 'capture_limt'; did you mean 'capture_limit'"),
+        ({"capture_limit": "many"}, "hint capture_limit is 'many'; it must be a number"),
+        ({"capture_limit": 12.5}, "must be a whole number"),
+        ({"gpu_count": -1}, "must be a number of at least 0"),
+    ],
+)
+def test_misspelt_or_wrong_hints_are_never_ignored(hints, match):
+    with pytest.raises(FormatError, match=match):
+        formats.read(DATA / "vllm_verify.csv", **hints)
+
+
+def test_runs_of_a_latency_pair_may_come_as_one_text():
+    runs = f"{DATA / 'vllm_latency_long.json'}:8:1024:264"
+    profile = formats.read(DATA / "vllm_latency_short.json", batch_size=8, output_len=64, runs=runs).object
+    assert profile.seconds(8, 8, 0) == pytest.approx(0.008, rel=1e-9)
+    with pytest.raises(FormatError, match="is not PATH:BATCH:INPUT:OUTPUT"):
+        formats.read(DATA / "vllm_latency_short.json", batch_size=8, output_len=64, runs="long.json")

@@ -73,14 +73,15 @@ class Acceptance:
     def from_dict(cls, document: dict[str, Any], where: str) -> Acceptance:
         """From the JSON `save` writes; raises `FormatError` naming `where`."""
         from .opened import numbers
+        from .typed import integer
 
         rates = numbers(document.get("conditional"), f"{where}: conditional", positive=False)
         return cls(
             rates,
-            int(document.get("steps", 0)),
+            integer(document.get("steps", 0), f"{where}: steps"),
             bool(document.get("censored", False)),
             str(document.get("source", where)),
-            tuple(document.get("notes", ())),
+            tuple(map(str, document.get("notes") or ())),
         )
 
 

@@ -15,13 +15,14 @@ from ..trace import Trace
 from .document import Hints
 from .opened import Opened
 from .rows import RowBuilder
+from .typed import integer, need, number, records
 
 
 def recognise(opened: Opened) -> bool:
     rows = opened.data if opened.syntax == "jsonl" else [opened.data] if opened.syntax == "json" else []
     if not rows or not isinstance(rows[0], dict):
         return False
-    return "pos" in rows[0] or {"p", "acc"} <= set(rows[0])
+    return isinstance(rows[0].get("pos"), list) or {"p", "acc"} <= set(rows[0])
 
 
 def read(opened: Opened, hints: Hints) -> tuple[Trace, list[str]]:
@@ -62,19 +63,19 @@ def read(opened: Opened, hints: Hints) -> tuple[Trace, list[str]]:
 def _steps(rows: list[dict[str, Any]], where: str) -> Iterator[tuple[str, list[float], list[bool]]]:
     """(request, scores, labels) of every step."""
     if "pos" in rows[0]:
-        for number, row in enumerate(rows, 1):
-            positions = row.get("pos") or []
-            yield str(row.get("seq", 0)), *_columns(positions, f"{where}, row {number}")
+        for line, row in enumerate(rows, 1):
+            at = f"{where}, row {line}"
+            yield str(row.get("seq", 0)), *_columns(records(row.get("pos") or [], f"{at}: pos"), at)
         return
     block: list[dict[str, Any]] = []
-    for number, row in enumerate(rows, 1):
+    for line, row in enumerate(rows, 1):
         if "i" not in row and "step" not in row:
             raise FormatError(
-                f"{where}, row {number}: neither `i` nor `step`: nothing says where a block begins"
+                f"{where}, row {line}: neither `i` nor `step`: nothing says where a block begins"
             )
-        new = row["i"] == 0 if "i" in row else block and row["step"] != block[-1]["step"]
+        new = row["i"] == 0 if "i" in row else bool(block) and row["step"] != block[-1].get("step")
         if new and block:
-            yield str(block[0].get("seq", 0)), *_columns(block, f"{where}, row {number}")
+            yield str(block[0].get("seq", 0)), *_columns(block, f"{where}, row {line}")
             block = []
         block.append(row)
     if block:
@@ -82,7 +83,9 @@ def _steps(rows: list[dict[str, Any]], where: str) -> Iterator[tuple[str, list[f
 
 
 def _columns(positions: list[dict[str, Any]], where: str) -> tuple[list[float], list[bool]]:
+    scores, flags = [], []
     for position in positions:
-        if "p" not in position or "acc" not in position:
-            raise FormatError(f"{where}: a drafted position without `p` or `acc`; the dump was cut")
-    return [float(p["p"]) for p in positions], [bool(p["acc"]) for p in positions]
+        scores.append(number(need(position, "p", where), f"{where}: p"))
+        flag = need(position, "acc", where)
+        flags.append(flag if isinstance(flag, bool) else bool(integer(flag, f"{where}: acc", 0, 1)))
+    return scores, flags

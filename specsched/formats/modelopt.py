@@ -14,6 +14,7 @@ from ..errors import FormatError
 from .acceptance import Acceptance, from_survival
 from .document import Hints
 from .opened import Opened, numbers
+from .typed import integer, number
 
 _TOLERANCE = 2e-3
 
@@ -42,13 +43,14 @@ def read(opened: Opened, hints: Hints) -> tuple[Acceptance, list[str]]:
     if conditional is not None:
         _check_pair(conditional, marginal, where)
     stated = data.get("num_speculative_tokens")
-    if stated is not None and int(stated) != len(marginal):
+    if stated is not None and integer(stated, f"{where}: num_speculative_tokens") != len(marginal):
         raise FormatError(f"{where}: num_speculative_tokens is {stated}, but there are {len(marginal)} rates")
     mean = data.get("mean_accept_length")
-    if mean is not None and abs(1.0 + marginal.sum() - float(mean)) > _TOLERANCE * float(mean) + 1e-9:
+    mean = None if mean is None else number(mean, f"{where}: mean_accept_length", 1.0)
+    if mean is not None and abs(1.0 + marginal.sum() - mean) > _TOLERANCE * mean + 1e-9:
         raise FormatError(
             f"{where}: 1 + Σ marginal = {1 + marginal.sum():.4f}, but mean_accept_length is "
-            f"{float(mean):.4f}; rates or "
+            f"{mean:.4f}; rates or "
             "mean were measured on different runs, or the rates are conditional ones under the wrong key"
         )
     steps = _check_histogram(data.get("acceptance_length_histogram"), marginal, where)
@@ -85,9 +87,12 @@ def _check_histogram(histogram: object, marginal: np.ndarray, where: str) -> int
     """Steps in the histogram of lengths (bonus included, so length 1 = nothing accepted); 0 without one."""
     if not isinstance(histogram, dict) or not histogram:
         return 0
-    lengths = np.array([int(name) for name in histogram])
-    counts = numbers(list(histogram.values()), f"{where}: acceptance_length_histogram", positive=False)
+    at = f"{where}: acceptance_length_histogram"
+    lengths = numbers(list(histogram), f"{at} (its keys)", positive=False)
+    counts = numbers(list(histogram.values()), at, positive=False)
     steps = counts.sum()
+    if not 0 < steps < 1e15:
+        raise FormatError(f"{at}: {steps:g} steps; expected counts by length")
     for k, rate in enumerate(marginal, 1):
         share = counts[lengths >= k + 1].sum() / steps
         # A histogram of shares counts as one of counts: only ratios matter, but then the steps are unknown.

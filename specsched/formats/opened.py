@@ -170,9 +170,9 @@ def numbers(values: Any, where: str, *, positive: bool = True, at_least: int = 1
             raise FormatError(f"{where}, row {i + 1}: expected a number, found {value!r}")
         try:
             out[i] = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise FormatError(f"{where}, row {i + 1}: expected a number, found {value!r}") from None
-        if not np.isfinite(out[i]) or out[i] < 0 or (positive and out[i] == 0):
+        if not out[i] < 1e15 or out[i] < 0 or (positive and out[i] == 0):
             wanted = "a finite number above 0" if positive else "a finite number, 0 or more"
             raise FormatError(
                 f"{where}, row {i + 1}: {value!r} is not {wanted}; measure or fill that point again"
@@ -185,6 +185,8 @@ def whole(values: Any, where: str, *, rising: bool = True, at_least: int = 1) ->
     errors.
     """
     out = numbers(values, where, at_least=at_least)
+    if out.max() >= 2**31:
+        raise FormatError(f"{where}: {out.max():g} is no size")
     if np.any(out != np.floor(out)):
         bad = int(np.flatnonzero(out != np.floor(out))[0])
         raise FormatError(f"{where}, row {bad + 1}: {out[bad]} is not a whole number")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -188,6 +189,15 @@ FORMATS: tuple[Format, ...] = (
         frozenset({"conditional_accept_rates", "marginal_accept_rates"}),
     ),
 )
+# Hints every reader understands or that an error of one of them asks for, and what they must be.
+HINTS: dict[str, type] = {
+    **dict.fromkeys(("gpu", "model", "dtype", "name", "source", "licence", "date", "drafter", "run_id"), str),
+    **dict.fromkeys(("gpu_count", "memory_bytes", "weight_bytes", "kv_bytes_per_token", "max_context"), int),
+    **dict.fromkeys(("tensor", "block_size", "graph_batch", "capture_limit", "batch_size"), int),
+    **dict.fromkeys(("input_len", "output_len"), int),
+    **dict.fromkeys(("min_match", "temperature"), float),
+    **dict.fromkeys(("draft", "scores", "before", "runs", "select"), object),
+}
 PROFILE_TARGETS = ("specsched", "sglang", "sglang-1d", "trtllm", "vllm")
 CALIBRATION_TARGETS = ("specsched", "sglang", "trtllm")
 
@@ -199,6 +209,7 @@ def read(path: str | os.PathLike[str], **hints: Any) -> Converted:
     `kv_bytes_per_token`, `licence`, `name` for all; others are named in the errors that ask for them.
     Raises `FormatError` for a file that is empty, broken, unknown, or could be two things.
     """
+    hints = _checked(hints)
     opened = open_file(path)
     matches = [form for form in FORMATS if form.recognise(opened)]
     if not matches:
@@ -210,10 +221,34 @@ def read(path: str | os.PathLike[str], **hints: Any) -> Converted:
             "again"
         )
     form = matches[0]
-    found, notes = form.read(opened, {k: v for k, v in hints.items() if v is not None})
+    found, notes = form.read(opened, hints)
     objects = tuple(found) if isinstance(found, list) else (found,)
     kinds = {StepProfile: "profile", Trace: "trace", Calibration: "calibration", Acceptance: "acceptance"}
     return Converted(kinds.get(type(objects[0]), form.kind), form.name, objects, tuple(notes))
+
+
+def _checked(hints: dict[str, Any]) -> dict[str, Any]:
+    """Hints that are known and of their type; a misspelt one must never be ignored in silence."""
+    checked: dict[str, Any] = {}
+    for name, value in hints.items():
+        if value is None:
+            continue
+        kind = HINTS.get(name)
+        if kind is None:
+            near = difflib.get_close_matches(name, HINTS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(HINTS)}"
+            raise FormatError(f"unknown hint {name!r}; {hint}")
+        if kind in (int, float):
+            whole = kind is int
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**63:
+                raise FormatError(f"hint {name} is {value!r}; it must be a number of at least 0")
+            if whole and value != int(value):
+                raise FormatError(f"hint {name} is {value!r}; it must be a whole number")
+            value = kind(value)
+        elif kind is str:
+            value = str(value)
+        checked[name] = value
+    return checked
 
 
 def _unknown(opened: Opened) -> str:

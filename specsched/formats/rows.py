@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import FormatError
 from ..trace import Trace
 from .document import Hints
+from .typed import integer
 
 # Scores are kept off 0 and 1 so that their logits are finite: float32 has nothing beyond anyway.
 _EDGE = 1e-7
@@ -50,6 +51,8 @@ class RowBuilder:
         prompt.
         """
         step = len(self._rows.get(name, ())) + 1
+        if not isinstance(scores, list | tuple):
+            raise FormatError(f"{where}: request {name}, step {step}: scores are {scores!r}, expected a list")
         if len(scores) > self.block_size:
             raise FormatError(
                 f"{where}: request {name}, step {step}: {len(scores)} scores, block {self.block_size}"
@@ -58,14 +61,19 @@ class RowBuilder:
         for k, score in enumerate(scores):
             if score is None:
                 continue
-            if not 0.0 <= float(score) <= 1.0:
+            if isinstance(score, bool) or not isinstance(score, int | float) or not 0.0 <= score <= 1.0:
                 raise FormatError(
                     f"{where}: request {name}, step {step}, position {k + 1}: {score!r} is no probability; "
                     "expected scores in [0, 1]"
                 )
             logits[k] = logit(score)
         self._rows.setdefault(name, []).append((logits, int(accepted)))
-        self._prompt.setdefault(name, int(prefix_tokens or 1))
+        prompt = (
+            1
+            if prefix_tokens is None
+            else integer(prefix_tokens, f"{where}: request {name}: prefix", most=2**31 - 1)
+        )
+        self._prompt.setdefault(name, prompt)
         self._domain.setdefault(name, domain)
 
     def trace(self, metadata: Mapping[str, Any], warnings: Sequence[str], hints: Hints, where: str) -> Trace:

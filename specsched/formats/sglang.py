@@ -18,6 +18,7 @@ from .document import Hints, build, curve, imported
 from .export import AdditiveParts
 from .fit import additive
 from .opened import Opened, numbers, same_length, step_seconds, whole
+from .typed import integer, need
 
 ONE_D = frozenset({"sample_batch_tokens", "sample_steps_per_sec"})
 ADDITIVE = frozenset({"bias_seconds", "bs_probes", "alpha_seconds", "m_probes", "theta_seconds"})
@@ -40,7 +41,7 @@ def read_one_d(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
         )
     seconds = step_seconds(1.0 / speed, f"{where}: sample_steps_per_sec", "s per step, 1 / steps_per_sec")
     most = data.get("max_batch_tokens")
-    if most is not None and int(numbers([most], f"{where}: max_batch_tokens")[0]) < tokens[-1]:
+    if most is not None and integer(most, f"{where}: max_batch_tokens") < tokens[-1]:
         raise FormatError(
             f"{where}: max_batch_tokens {most} is below the last size {tokens[-1]}; SGLang refuses it"
         )
@@ -54,6 +55,8 @@ def read_one_d(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
 def read_additive(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
     """T = bias + α(R) + θ(R + K): both curves linear, clamped."""
     where, data = str(opened.path), opened.data
+    for key in ADDITIVE:
+        need(data, key, where)
     bias = float(numbers([data["bias_seconds"]], f"{where}: bias_seconds", positive=False)[0])
     requests = whole(data["bs_probes"], f"{where}: bs_probes")
     alpha = numbers(data["alpha_seconds"], f"{where}: alpha_seconds", positive=False)
@@ -65,9 +68,7 @@ def read_additive(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]
     verify = {**curve("tokens", tokens, theta), "lookup": "linear", "beyond": "clamp"}
     overhead = curve("requests", requests, alpha)
     provenance = imported(where, "sglang-additive", "linear, clamped", [_WHOLE_STEP], hints)
-    profile = build(
-        opened.path.stem, verify, provenance, hints, bias_seconds=bias, overhead=overhead, fit=data.get("fit")
-    )
+    profile = build(opened.path.stem, verify, provenance, hints, bias_seconds=bias, overhead=overhead)
     return profile, [_WHOLE_STEP]
 
 

@@ -16,6 +16,7 @@ from ..trace import Trace
 from .document import Hints
 from .opened import Opened
 from .rows import RowBuilder
+from .typed import integer, need, records
 
 
 def dumps(data: Any) -> Iterator[dict[str, Any]]:
@@ -46,9 +47,10 @@ def read(opened: Opened, hints: Hints) -> tuple[Trace, list[str]]:
     gamma = _gamma(found, where)
     rows, censored, dropped, modes = RowBuilder(gamma), 0, 0, set()
     for rank, dump in enumerate(found):
-        for step in sorted(dump["records"], key=lambda record: record.get("forward_ct", 0)):
+        steps = records(dump["records"], f"{where}: records")
+        for step in sorted(steps, key=lambda s: integer(s.get("forward_ct", 0), f"{where}: forward_ct")):
             mode = str(step.get("mode") or dump.get("mode") or "static")
-            for request in step.get("reqs") or ():
+            for request in records(step.get("reqs") or [], f"{where}: reqs"):
                 confidence = request.get("confidence")
                 if confidence is None:
                     dropped += 1
@@ -84,7 +86,13 @@ def read(opened: Opened, hints: Hints) -> tuple[Trace, list[str]]:
 
 
 def _gamma(found: list[dict[str, Any]], where: str) -> int:
-    sizes = {int(d.get("gamma") or d["verify_num_draft_tokens"] - 1) for d in found}
+    sizes = set()
+    for dump in found:
+        if dump.get("gamma") is not None:
+            sizes.add(integer(dump["gamma"], f"{where}: gamma", 1, 127))
+        else:
+            width = need(dump, "verify_num_draft_tokens", where)
+            sizes.add(integer(width, f"{where}: verify_num_draft_tokens", 2, 128) - 1)
     if len(sizes) != 1:
         raise FormatError(
             f"{where}: ranks disagree on the block size ({sorted(sizes)}); convert one rank at a time"
@@ -101,10 +109,12 @@ def _accepted(
         raise FormatError(
             f"{at}: no `correct_drafts`; dump again with the component that records acceptances"
         )
-    correct = int(request["correct_drafts"]) + (int(request.get("cap_trim", 0)) if mode != "compact" else 0)
+    correct = integer(request["correct_drafts"], f"{at}: correct_drafts")
+    if mode != "compact":
+        correct += integer(request.get("cap_trim", 0), f"{at}: cap_trim")
     if not 0 <= correct <= gamma:
         raise FormatError(f"{at}: {correct} accepted drafts, but the block has {gamma}; is `gamma` right?")
-    verified = int(request.get("verify_len", gamma + 1)) - 1
+    verified = integer(request.get("verify_len", gamma + 1), f"{at}: verify_len", 1) - 1
     if mode == "compact" and correct > verified:
         raise FormatError(
             f"{at}: {correct} drafts accepted of {verified} verified; the dump contradicts itself"

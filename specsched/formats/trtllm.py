@@ -15,6 +15,7 @@ from ..profile import StepProfile
 from .document import Hints, build, curve, imported
 from .export import AdditiveParts
 from .opened import Opened, numbers, same_length, step_seconds, whole
+from .typed import integer, mapping, need
 
 STEP_TABLE = frozenset({"token_counts", "step_time_ms"})
 EXACT = frozenset({"schema_version", "cost_tables"})
@@ -35,7 +36,7 @@ def read_step_table(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str
     overhead = None
     if data.get("batch_sizes"):
         sizes = whole(data["batch_sizes"], f"{where}: batch_sizes")
-        extra = numbers(data.get("batch_overhead_ms"), f"{where}: batch_overhead_ms", positive=False)
+        extra = numbers(need(data, "batch_overhead_ms", where), f"{where}: batch_overhead_ms", positive=False)
         same_length(where, batch_sizes=sizes, batch_overhead_ms=extra)
         overhead = curve("requests", sizes, extra / 1e3)
     verify = {**curve("tokens", tokens, seconds), "lookup": "linear", "beyond": "clamp"}
@@ -109,12 +110,12 @@ def _exact_table(opened: Opened, name: str, notes: list[str], hints: Hints) -> S
     where, table = f"{opened.path}: cost_tables[{name}]", opened.data["cost_tables"][name]
     if not isinstance(table, dict) or not set(table) >= STEP_TABLE:
         raise FormatError(f"{where}: expected token_counts and step_time_ms")
-    counts = list(table["token_counts"])
-    ms = list(numbers(table["step_time_ms"], f"{where}: step_time_ms"))
+    counts = numbers(table["token_counts"], f"{where}: token_counts", positive=False).tolist()
+    ms = numbers(table["step_time_ms"], f"{where}: step_time_ms").tolist()
     same_length(where, token_counts=counts, step_time_ms=ms)
-    fingerprint = opened.data.get("engine_fingerprint") or {}
+    fingerprint = mapping(opened.data.get("engine_fingerprint") or {}, f"{opened.path}: engine_fingerprint")
     if counts and counts[0] == 0:
-        full = int(fingerprint.get("max_draft_len") or 0)
+        full = integer(fingerprint.get("max_draft_len") or 0, f"{opened.path}: max_draft_len", most=127)
         untrimmed = ms[0]
         counts, ms = counts[1:], ms[1:]
         if full:
@@ -124,7 +125,8 @@ def _exact_table(opened: Opened, name: str, notes: list[str], hints: Hints) -> S
     verify = {**curve("tokens", tokens, seconds), "lookup": "ceil", "beyond": "clamp"}
     provenance = imported(str(opened.path), "trtllm-exact-v2", "exact budgets only", notes, hints)
     provenance["host"] = fingerprint
-    named = {"gpu": fingerprint.get("gpu"), "gpu_count": fingerprint.get("gpu_count"), **hints}
+    count = integer(fingerprint.get("gpu_count") or 1, f"{opened.path}: gpu_count", 1, 10**6)
+    named = {"gpu": fingerprint.get("gpu"), "gpu_count": count, **hints}
     scheduler = _scheduler(opened.data, str(opened.path))
     return build(f"{opened.path.stem}-g{name}", verify, provenance, named, scheduler=scheduler)
 

@@ -17,6 +17,7 @@ from ..profile import StepProfile
 from .acceptance import Acceptance, from_histogram, from_survival
 from .document import Hints, build, ceil_steps, curve, imported
 from .opened import Opened, numbers, open_file, step_seconds, whole
+from .typed import number
 
 VERIFY = frozenset({"batch_tokens", "median_ms"})
 DRAFT = frozenset({"num_reqs", "median_ms"})
@@ -152,8 +153,8 @@ def read_latency(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
             "...] with a second output length for every batch"
         )
     runs = [(opened, int(hints["batch_size"]), int(hints.get("input_len") or 0), int(hints["output_len"]))]
-    for path, batch, prompt, output in hints["runs"]:
-        runs.append((open_file(path), int(batch), int(prompt), int(output)))
+    for path, batch, prompt, output in _runs(hints["runs"]):
+        runs.append((open_file(path), batch, prompt, output))
     sizes, steps = _latency_steps(runs)
     notes = [
         "One token per request was timed: verify is known on the diagonal B = R alone, at the context of the "
@@ -162,6 +163,23 @@ def read_latency(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
     verify = {**curve("tokens", sizes, step_seconds(steps, where)), "lookup": "linear", "beyond": "slope"}
     provenance = imported(where, "vllm-bench-latency", "none (bench runs)", notes, hints)
     return build(opened.path.stem, verify, provenance, hints), notes
+
+
+def _runs(hint: Any) -> list[tuple[str, int, int, int]]:
+    """The other files of the hint `runs`: tuples, or one text PATH:BATCH:INPUT:OUTPUT[,...] as a shell
+    would give.
+    """
+    entries = [part.rsplit(":", 3) for part in hint.split(",")] if isinstance(hint, str) else list(hint)
+    runs = []
+    for entry in entries:
+        if not isinstance(entry, list | tuple) or len(entry) != 4:
+            raise FormatError(f"hint runs: {entry!r} is not PATH:BATCH:INPUT:OUTPUT")
+        try:
+            batch, prompt, output = (int(value) for value in entry[1:])
+        except (TypeError, ValueError):
+            raise FormatError(f"hint runs: {entry!r} is not PATH:BATCH:INPUT:OUTPUT") from None
+        runs.append((str(entry[0]), batch, prompt, output))
+    return runs
 
 
 def _latency_steps(runs: Sequence[tuple[Opened, int, int, int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -207,23 +225,29 @@ def read_requests(opened: Opened, hints: Hints) -> tuple[Acceptance, list[str]]:
     where = str(opened.path)
     rows = opened.data if isinstance(opened.data, list) else [opened.data]
     found = [(i, s) for i, row in enumerate(rows, 1) if (s := speculative(row))]
-    width = max(len(s.get("acceptance_histogram") or ()) for _, s in found)
-    total = np.zeros(max(width, 2))
+    total = np.zeros(129)
     drafted = possible = 0.0
+    width = 2
     for i, stats in found:
         at = f"{where}, row {i}: acceptance_histogram"
         counts = numbers(stats.get("acceptance_histogram"), at, positive=False)
+        if len(counts) > len(total) or counts.sum() > 1e15:
+            raise FormatError(
+                f"{at}: {len(counts)} entries, {counts.sum():g} steps; no engine drafts that much"
+            )
+        width = max(width, len(counts))
         steps, accepted = counts.sum(), float((counts * np.arange(len(counts))).sum())
         for key, value in (("num_spec_steps", steps), ("num_accepted_draft_tokens", accepted)):
-            if stats.get(key) is not None and stats[key] != value:
+            if stats.get(key) is not None and number(stats[key], f"{where}, row {i}: {key}") != value:
                 raise FormatError(
                     f"{at}: gives {key} {value:.0f}, the row says {stats[key]}; the row contradicts itself"
                 )
         total[: len(counts)] += counts
-        drafted += float(stats.get("num_draft_tokens") or 0)
-        possible += steps * float(stats.get("num_spec_tokens") or 0)
+        at = f"{where}, row {i}"
+        drafted += number(stats.get("num_draft_tokens") or 0, f"{at}: num_draft_tokens")
+        possible += steps * number(stats.get("num_spec_tokens") or 0, f"{at}: num_spec_tokens", most=127)
     censored = 0 < drafted < possible
-    return _with_note(from_histogram(total, censored, "vllm-requests"), [f"{len(found)} responses."])
+    return _with_note(from_histogram(total[:width], censored, "vllm-requests"), [f"{len(found)} responses."])
 
 
 def _with_note(acceptance: Acceptance, notes: list[str]) -> tuple[Acceptance, list[str]]:
@@ -289,7 +313,7 @@ def _counters(opened: Opened, hints: Hints) -> dict[tuple[str, int], float]:
     out: dict[tuple[str, int], float] = {}
     models: set[str] = set()
     wanted = hints.get("model")
-    for number, line in enumerate(str(opened.data).splitlines(), 1):
+    for row, line in enumerate(str(opened.data).splitlines(), 1):
         match = _SAMPLE.match(line)
         if not match or match[1].endswith("_created"):
             continue
@@ -298,8 +322,11 @@ def _counters(opened: Opened, hints: Hints) -> dict[tuple[str, int], float]:
         if wanted is not None and model != wanted:
             continue
         models.add(model)
-        value = float(numbers([match[3]], f"{opened.path}, line {number}", positive=False)[0])
-        key = (match[1], int(labels.get("position", -1)))
+        value = float(numbers([match[3]], f"{opened.path}, line {row}", positive=False)[0])
+        position = labels.get("position", "-1")
+        if position != "-1" and not position.isdecimal():
+            raise FormatError(f"{opened.path}, line {row}: position {position!r} is no whole number")
+        key = (match[1], int(position))
         out[key] = out.get(key, 0.0) + value
     if len(models) > 1:
         raise FormatError(
