@@ -120,5 +120,7 @@ def same_p_value(a: np.ndarray, b: np.ndarray) -> float:
     rare = table.sum(0) < 20
     table = np.column_stack([table[:, ~rare], table[:, rare].sum(1)])
     table = table[:, table.sum(0) > 0]
+    if table.shape[1] < 2:
+        return 1.0
     expected = table.sum(1, keepdims=True) * table.sum(0) / table.sum()
     return float(chi2.sf(((table - expected) ** 2 / expected).sum(), table.shape[1] - 1))

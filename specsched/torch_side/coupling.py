@@ -11,13 +11,16 @@ p_d, and given that it is d it is accepted with probability min(1, p_t(d) / p_d(
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..files import atomic_write
 from .drafter import Drafter
 from .sample import sample_responses
 from .sampling import ACCEPT, DRAFT, RESIDUAL, draw, laws, residual, uniforms
@@ -55,14 +58,18 @@ class Text(NamedTuple):
 
 def sample_texts(
     target: Target,
-    drafter: Drafter,
+    layers: tuple[int, ...],
+    lookahead: int,
     prompts: Sequence[Sequence[int]],
     keys: Sequence[int],
     max_tokens: int,
     temperature: float,
     seed: int,
 ) -> list[Text]:
-    """Sample an answer to every prompt. `keys` name the random streams; answers end at a stop token."""
+    """Sample an answer to every prompt, and γ = `lookahead` tokens more; features of `layers`.
+
+    `keys` name the random streams; answers end at a stop token.
+    """
     hidden: list[list[Tensor]] = [[] for _ in prompts]
     features: list[list[Tensor]] = [[] for _ in prompts]
 
@@ -79,20 +86,34 @@ def sample_texts(
         temperature,
         seed,
         keys=keys,
-        lookahead=drafter.block_size,
-        feature_layers=tuple(drafter.target_layer_ids),
+        lookahead=lookahead,
+        feature_layers=layers,
         keep=keep,
     )
     return [
         Text(
-            torch.tensor([*prompt, *answer], device=target.device),
+            torch.tensor([*prompt, *answer], dtype=torch.int64, device=target.device),
             len(prompt),
-            len(answer) - drafter.block_size,
+            len(answer) - lookahead,
             torch.stack(hidden[i]),
             torch.stack(features[i]),
         )
         for i, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
     ]
+
+
+def save_texts(path: Path, texts: list[Text]) -> None:
+    """Keep texts with their hidden states, so that other drafters with the same layers are recorded on
+    them."""
+    buffer = io.BytesIO()
+    torch.save([tuple(text) for text in texts], buffer)
+    with atomic_write(path, "wb") as stream:
+        stream.write(buffer.getvalue())
+
+
+def load_texts(path: Path, device: torch.device) -> list[Text]:
+    """Texts written by `save_texts`."""
+    return [Text(*fields) for fields in torch.load(path, map_location=device, weights_only=True)]
 
 
 @torch.no_grad()
@@ -132,7 +153,7 @@ class _Coupled:
         self.output = text.tokens[text.prompt :]
         self.first = int(rows[0]) + 1
         ahead = text.hidden[self.first : int(rows[-1]) + gamma + 1]
-        self.law = laws(target.logits(ahead), temperature)
+        self.law = laws(target.precise_logits(ahead), temperature)
         self.alive = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         self.accepted = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
         keys, at = np.full(len(rows), key), rows.cpu().numpy()

@@ -215,7 +215,9 @@ class Engine:
             self.context.clear(torch.tensor([row.slot for row in new]))
         with self._clock.measure("prefill"):
             hidden, features = self.target(tokens, slots, position, self.cache, self.layers)
-            law = laws(self.target.logits(hidden[(counts.cumsum(0) - 1).to(hidden.device)]), self.temperature)
+            law = laws(
+                self.target.precise_logits(hidden[(counts.cumsum(0) - 1).to(hidden.device)]), self.temperature
+            )
         self._observe(slots, position, features, tokens)
         first = draw(law, self._uniform(EMIT, new, -1, 1)[:, 0]).tolist()
         for row, token in zip(new, first, strict=True):
@@ -265,7 +267,7 @@ class Engine:
         slots = torch.tensor([row.slot for row in self.rows]).unsqueeze(1).expand_as(position)
         with self._clock.measure("verify"):
             hidden, features = self.target(inputs[keep], slots[keep], position[keep], self.cache, self.layers)
-            return laws(self.target.logits(hidden), self.temperature), features
+            return laws(self.target.precise_logits(hidden), self.temperature), features
 
     def _commit(self, block: DraftBlock | None, lengths: np.ndarray, law: Tensor, features: Tensor) -> None:
         """Accept, correct, roll the caches back to what is settled, move the anchors."""

@@ -97,11 +97,10 @@ def recording_prompts(data: str | Path) -> dict[str, list[Prompt]]:
     prompts = {
         "math": whole("gsm8k", "math"),
         "code": whole("humaneval", "code") + whole("mbpp", "code") + whole("lbpp", "code"),
-        "chat": _arena(data.parent)[:ARENA_HELD_OUT],
+        "chat": whole("mt-bench", "chat") + _arena(data.parent)[:ARENA_HELD_OUT],
     }
     for domain in DOMAINS:
         random.Random(4).shuffle(prompts[domain])
-    prompts["chat"] = whole("mt-bench", "chat") + prompts["chat"]
     return prompts
 
 

@@ -26,7 +26,7 @@ import torch
 from ..errors import TraceError
 from ..files import atomic_write, read_json, write_json
 from ..trace import Trace
-from .coupling import Rows, dense_rows, sample_texts
+from .coupling import Rows, Text, dense_rows, load_texts, sample_texts, save_texts
 from .decode import generate, ids_of, read_prompts
 from .drafter import Drafter, load_drafter
 from .engine import Request
@@ -71,6 +71,7 @@ def record(
     about: str | None = None,
     progress: Callable[[str], None] | None = None,
     names: tuple[str, str] | None = None,
+    texts: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Trace:
     """Record a trace; saved at `out` when given, and then resumable.
@@ -80,7 +81,9 @@ def record(
     `settings` are the fields of `Settings`: mode ("dense" or "sequential"), temperature, max_tokens, seed,
     samples (passes over the prompts, each with other random numbers), max_prompt (longer prompts, in tokens,
     are left out), batch, domain (of rows that name none). `anchors` stops at the first batch that reaches as
-    many. `about` and `licence` go into the metadata; `names` = (target, drafter) names there.
+    many. `about` and `licence` go into the metadata; `names` = (target, drafter) names there. `texts`: a
+    folder where sampled texts are kept (dense mode): other drafters with the same layers and block size
+    then meet the very same texts, and nothing is sampled twice.
 
     Parts are kept in the folder `<out>.parts`; calling again with the same settings goes on there, with
     others raises `TraceError`. Answers of one token have an anchor with nothing after it, hence no rows.
@@ -92,12 +95,13 @@ def record(
         raise TraceError("recording needs max_tokens >= 2, samples >= 1 and batch >= 1")
     target_name, drafter_name = (Path(n).name for n in names or (_name(target), _name(drafter)))
     target = load_target(target, device, dtype) if isinstance(target, str) else target
-    drafter = load_drafter(drafter, target) if isinstance(drafter, str) else drafter
+    drafter = load_drafter(drafter, target, _precision(target)) if isinstance(drafter, str) else drafter
     if isinstance(prompts, (str, os.PathLike)):
         source, rows = Path(prompts).name, read_prompts(prompts)
     else:
         source, rows = "rows", list(prompts)
     fingerprint = _fingerprint(target, drafter, rows, s)
+    library = _Library(None if texts is None else Path(texts), target, drafter, s)
     parts = _Parts(None if out is None else Path(f"{out}.parts"), fingerprint)
     done: list[Recorded] = []
     used = 0
@@ -106,7 +110,7 @@ def record(
             break
         found = parts.load(number)
         if found is None:
-            found = _record_batch(target, drafter, chosen, s)
+            found = _record_batch(target, drafter, chosen, s, library)
             parts.save(number, found)
         done += found
         used += len(chosen)
@@ -168,10 +172,13 @@ def _batches(rows: list[dict[str, Any]], s: Settings) -> Iterator[list[tuple[int
 
 
 def _record_batch(
-    target: Target, drafter: Drafter, chosen: list[tuple[int, dict[str, Any]]], s: Settings
+    target: Target,
+    drafter: Drafter,
+    chosen: list[tuple[int, dict[str, Any]]],
+    s: Settings,
+    library: _Library,
 ) -> list[Recorded]:
     """All turns of a batch of prompts, first turns first."""
-    record_turn = _dense_turn if s.mode == "dense" else _sequential_turn
     replies: dict[int, list[str]] = {key: [] for key, _ in chosen}
     done: list[Recorded] = []
     for turn in range(max(len(row.get("turns", "x")) if "turns" in row else 1 for _, row in chosen)):
@@ -187,9 +194,11 @@ def _record_batch(
                 domains.append(str(row.get("domain") or s.domain or "unknown"))
         if not prompts:
             break
-        for key, ids, domain, (rows, answer) in zip(
-            keys, prompts, domains, record_turn(target, drafter, prompts, keys, s), strict=True
-        ):
+        if s.mode == "dense":
+            made = _dense_turn(target, drafter, prompts, keys, s, library)
+        else:
+            made = _sequential_turn(target, drafter, prompts, keys, s)
+        for key, ids, domain, (rows, answer) in zip(keys, prompts, domains, made, strict=True):
             done.append(Recorded(rows, domain, len(ids)))
             if target.tokenizer is not None:
                 text = [t for t in answer if t not in target.config.eos_token_ids]
@@ -201,9 +210,14 @@ Turn = list[tuple[Rows, list[int]]]
 
 
 def _dense_turn(
-    target: Target, drafter: Drafter, prompts: list[list[int]], keys: list[int], s: Settings
+    target: Target,
+    drafter: Drafter,
+    prompts: list[list[int]],
+    keys: list[int],
+    s: Settings,
+    library: _Library,
 ) -> Turn:
-    texts = sample_texts(target, drafter, prompts, keys, s.max_tokens, s.temperature, s.seed)
+    texts = library.texts(prompts, keys)
     return [
         (
             dense_rows(target, drafter, text, s.temperature, s.seed, key),
@@ -211,6 +225,39 @@ def _dense_turn(
         )
         for text, key in zip(texts, keys, strict=True)
     ]
+
+
+class _Library:
+    """Sampled texts, kept in a folder when there is one: a file per batch and turn, named by what it
+    depends on."""
+
+    def __init__(self, folder: Path | None, target: Target, drafter: Drafter, s: Settings) -> None:
+        self.folder, self.target, self.s = folder, target, s
+        self.layers, self.lookahead = tuple(drafter.target_layer_ids), drafter.block_size
+
+    def texts(self, prompts: list[list[int]], keys: list[int]) -> list[Text]:
+        """The texts of these prompts, sampled unless they are in the folder."""
+        s, target = self.s, self.target
+
+        def sample() -> list[Text]:
+            layers, ahead = self.layers, self.lookahead
+            return sample_texts(target, layers, ahead, prompts, keys, s.max_tokens, s.temperature, s.seed)
+
+        if self.folder is None:
+            return sample()
+        depends = [target.config.name, str(target.dtype), self.layers, self.lookahead, s.max_tokens]
+        depends += [s.temperature, s.seed, prompts, keys]
+        path = self.folder / f"{hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:16]}.texts"
+        if path.is_file():
+            return load_texts(path, target.device)
+        texts = sample()
+        save_texts(path, texts)
+        return texts
+
+
+def _precision(target: Target) -> torch.dtype:
+    """On a CPU the drafter runs in float32, whatever the target does: it is small."""
+    return torch.float32 if target.device.type == "cpu" else target.dtype
 
 
 def _sequential_turn(

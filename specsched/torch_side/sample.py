@@ -61,7 +61,7 @@ def sample_responses(
     step = 0
     while True:
         u = uniforms(seed, TARGET, names[owner], np.full(len(owner), step), 1)[:, 0]
-        tokens = draw(laws(target.logits(hidden), temperature), u.to(target.device)).cpu()
+        tokens = draw(laws(target.precise_logits(hidden), temperature), u.to(target.device)).cpu()
         for slot, token in enumerate(tokens.tolist()):
             who = owner[slot]
             out[who].append(token)

@@ -181,10 +181,12 @@ class Target(nn.Module):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
+        self._head32: Tensor | None = None
         self.register_buffer("_frequency", rope_frequencies(config), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Target:
         super()._apply(fn, recurse)
+        self._head32 = None
         # A cast to bfloat16 must not reach the rotary table: at position 500 it would be off by radians.
         self._frequency = rope_frequencies(self.config, self.embed_tokens.weight.device)
         return self
@@ -206,6 +208,15 @@ class Target(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [..., d] after the final norm -> logits [..., vocab_size]."""
         return self.lm_head(hidden)
+
+    def precise_logits(self, hidden: Tensor) -> Tensor:
+        """`logits` in float32. For sampling on a CPU the head itself is float32 (a copy is kept): bfloat16
+        logits near 20 are an eighth apart, which would be a visibly different law."""
+        if self.dtype != torch.bfloat16 or self.device.type != "cpu":
+            return self.logits(hidden).float()
+        if self._head32 is None:
+            self._head32 = self.lm_head.weight.detach().float()
+        return F.linear(hidden.float(), self._head32)
 
     def _rope(self, position: Tensor) -> tuple[Tensor, Tensor]:
         angle = position.to(torch.float32).unsqueeze(-1) * self._frequency
