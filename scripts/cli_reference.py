@@ -29,28 +29,35 @@ def commands(command: click.Command, words: str = "specsched") -> Iterator[tuple
 
 def section(words: str, command: click.Command) -> str:
     """One command as markdown: what it does, its examples, a table of its options."""
-    text = inspect.cleandoc(command.help or "")
-    prose, _, examples = text.partition("\b\n")
     arguments = " ".join(
         parameter.make_metavar(click.Context(command))
         for parameter in command.params
         if isinstance(parameter, click.Argument)
     )
     kind = " COMMAND" if hasattr(command, "commands") else ""
-    lines = [
-        f"## `{words}`",
-        "",
-        f"    {words} [OPTIONS]{' ' if arguments else ''}{arguments}{kind}",
-        "",
-        prose.strip(),
-    ]
-    if examples:
-        shown = "\n".join(line.rstrip() for line in examples.splitlines() if line.startswith("  "))
-        lines += ["", "```", inspect.cleandoc(shown), "```"]
+    usage = f"    {words} [OPTIONS]{' ' if arguments else ''}{arguments}{kind}"
+    help_text = inspect.cleandoc(command.help or "")
+    lines = [f"## `{words}`", "", usage, *(block(text) for text in help_text.split("\n\n"))]
     rows = list(options(command))
     if rows:
         lines += ["", "| option | what it does | default |", "|---|---|---|", *rows]
     return "\n".join(lines)
+
+
+def block(paragraph: str) -> str:
+    """A paragraph of a help text; in what click must not rewrap, indented lines become a fence."""
+    if not paragraph.startswith("\b\n"):
+        return f"\n{paragraph}"
+    lines = []
+    for line in paragraph.splitlines()[1:]:
+        indented = line.startswith("  ")
+        if indented and (not lines or lines[-1] == ""):
+            lines.append("```")
+        elif not indented:
+            lines += [*(["```"] if lines else []), "", line, ""]
+            continue
+        lines.append(line[2:])
+    return "\n".join([*lines, "```"])
 
 
 def options(command: click.Command) -> Iterator[str]:

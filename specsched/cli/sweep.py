@@ -31,6 +31,19 @@ def sweep(
     that fails is recorded with its error and does not stop the others.
 
     \b
+    A grid.toml:
+      traces = ["chat", "code"]
+      policies = ["off", "early-stop", "lagged"]
+      concurrencies = [1, 8, 64]
+      seeds = [0, 1]
+      [run]
+      requests = 2000
+      sla = 80.0
+
+    Other axes: profiles, lags, block_sizes, arrivals, rates; [run] takes calibration, prefill and the other
+    settings of a run, and a list there is one more axis.
+
+    \b
     Examples:
       specsched sweep grid.toml --out grid
       specsched sweep grid.toml --out grid --cluster tcp://10.0.0.5:8786
