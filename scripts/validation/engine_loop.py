@@ -1,0 +1,130 @@
+"""The small real engine under a closed loop of users: what it measures, in the simulator's terms.
+
+Time is the engine's own wall clock of drafting, verifying and host work; the passes that prefill newcomers
+are timed apart and
+left out, as a simulation with `prefill=disaggregated` leaves them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from specsched.torch_side.engine import Engine, Output, Request
+
+
+@dataclass
+class Window:
+    """One run: tokens and steps of every request inside the measured window, and speeds of those that ended
+    in it."""
+
+    seconds: float = 0.0
+    steps: int = 0
+    tokens: dict[int, int] = field(default_factory=dict)
+    rounds: dict[int, int] = field(default_factory=dict)
+    speeds: list[float] = field(default_factory=list)
+    pass_tokens: int = 0
+
+    @property
+    def throughput(self) -> float:
+        """Output tokens per second of decoding."""
+        return sum(self.tokens.values()) / self.seconds
+
+    @property
+    def verified(self) -> float:
+        """Tokens verified per request and step, the anchor included."""
+        return self.pass_tokens / sum(self.rounds.values())
+
+
+def tokens_per_step(windows: Sequence[Window]) -> tuple[float, float]:
+    """(tokens per request and step, its standard error): a ratio, its residuals summed request by request."""
+    tokens = np.array([n for w in windows for n in w.tokens.values()], float)
+    rounds = np.array([w.rounds[key] for w in windows for key in w.tokens], float)
+    ratio = tokens.sum() / rounds.sum()
+    residual = tokens - ratio * rounds
+    return float(ratio), float(np.sqrt((residual**2).sum()) / rounds.sum())
+
+
+def run_window(
+    engine: Engine,
+    prompts: Sequence[tuple[int, ...]],
+    users: int,
+    max_tokens: int,
+    seconds: float,
+    fewest_steps: int,
+    seed: int,
+) -> Window:
+    """Serve `users` at once; measure once every first, staggered request has ended, for `seconds` and
+    `fewest_steps` at least."""
+    rng = np.random.default_rng([seed, users])
+    order = rng.permutation(len(prompts))
+    window, counter, clock = Window(), 0, 0.0
+    begun: dict[int, float] = {}
+    known: dict[int, int] = {}  # tokens of each running request after the last step
+    initial: set[int] = set()
+
+    def feed() -> None:
+        nonlocal counter
+        while len(engine.waiting) < users:
+            cut = int(rng.integers(2, max_tokens + 1)) if counter < users else max_tokens
+            key = counter + 1_000_000 * (seed + 1)
+            out = engine.submit(Request(prompts[order[counter % len(order)]], cut, key))
+            if counter < users:
+                initial.add(id(out))
+            counter += 1
+
+    keep: list[Output] = []  # ids must stay unique: nothing is freed during a run
+    while True:
+        feed()
+        engine.step()
+        timing = engine.timings.pop()
+        before, clock = clock, clock + timing.draft_seconds + timing.verify_seconds + timing.host_seconds
+        ended = engine.finished[:]
+        engine.finished.clear()
+        keep += ended
+        measuring = not initial
+        if measuring:
+            window.seconds += clock - before
+            window.steps += 1
+            window.pass_tokens += timing.tokens
+        for out in [*(row.output for row in engine.rows), *ended]:
+            name = id(out)
+            begun.setdefault(name, before)
+            gained = len(out.output_ids) - known.get(name, 1)
+            known[name] = len(out.output_ids)
+            if measuring and gained > 0:
+                window.tokens[name] = window.tokens.get(name, 0) + gained
+                window.rounds[name] = window.rounds.get(name, 0) + 1
+        for out in ended:
+            decoded = len(out.output_ids) - 1
+            if measuring and decoded > 0:
+                window.speeds.append(decoded / (clock - begun[id(out)]))
+            initial.discard(id(out))
+        if window.seconds >= seconds and window.steps >= fewest_steps:
+            return window
+
+
+def mean_speed(windows: Sequence[Window]) -> float:
+    """Median over runs of the mean speed of a user, tokens/s."""
+    return float(np.median([np.mean(w.speeds) for w in windows if w.speeds]))
+
+
+def spread(values: Sequence[float]) -> float:
+    """(largest - smallest) / median: the noise from run to run."""
+    return float((max(values) - min(values)) / np.median(values))
+
+
+def pinned() -> dict[str, Any]:
+    """Pin this process to one core and torch to one thread; what was done, for the record."""
+    import os
+
+    import torch
+
+    torch.set_num_threads(1)
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if cores:
+        os.sched_setaffinity(0, {cores[-1]})
+    return {"threads": 1, "core": "one" if cores else "not pinned", "cores_here": len(cores)}
