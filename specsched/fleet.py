@@ -88,18 +88,30 @@ def plan(
                 sum(len(f.trials) for f in fleets), None, name
             )
     rows = map_points(lambda fleet: _row(fleet, gpu_cost), fleets, workers)
-    best = _recommended(rows)
+    return _document(traffic, fleets, rows, note, ttft_ms, gpu_cost)
+
+
+def _document(
+    traffic: Traffic,
+    fleets: list[Fleet],
+    rows: list[dict[str, Any]],
+    note: dict[str, Any],
+    ttft_ms: float | None,
+    gpu_cost: float | None,
+) -> dict[str, Any]:
+    """The answer `specsched/plan/1`."""
+    best, serving, workload = _recommended(rows), traffic.serving, traffic.workload
     document = {
         "schema": SCHEMA,
-        "sla_tps": float(sla_tps),
-        "sla_fraction": fraction,
+        "sla_tps": traffic.sla_tps,
+        "sla_fraction": traffic.share,
         "ttft_ms": ttft_ms,
         "rate": workload.rate,
         "burstiness": workload.burstiness,
         "requests": len(workload),
-        "profile": profile.name,
-        "trace": trace.name,
-        "gpus_per_engine": profile.gpus,
+        "profile": traffic.profile.name,
+        "trace": traffic.trace.name,
+        "gpus_per_engine": traffic.profile.gpus,
         "gpu_cost_per_hour": gpu_cost,
         "recommended": best["policy"] if best else None,
         "headline": "",
@@ -111,9 +123,9 @@ def plan(
             "router": serving.router,
             "context": serving.context,
             "max_running": serving.max_running or MAX_RUNNING,
-            "seed": seed,
+            "seed": traffic.seed,
         },
-        "warnings": _warnings(trace, traffic, fleets, rows),
+        "warnings": _warnings(traffic, fleets, rows),
         "not_modelled": _not_modelled(serving),
     }
     document["headline"] = headline(document)
@@ -215,8 +227,8 @@ def _recommended(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     return min(able, key=lambda row: (row["engines"], -row["tps_user"].get("p05", 0.0)), default=None)
 
 
-def _warnings(trace: Trace, traffic: Traffic, fleets: list[Fleet], rows: list[dict[str, Any]]) -> list[str]:
-    said = trace_and_profile_warnings(trace, traffic.profile, traffic.replay.block_size)
+def _warnings(traffic: Traffic, fleets: list[Fleet], rows: list[dict[str, Any]]) -> list[str]:
+    said = trace_and_profile_warnings(traffic.trace, traffic.profile, traffic.replay.block_size)
     said += [*traffic.workload.warnings, *traffic.coming.warnings]
     for fleet, row in zip(fleets, rows, strict=True):
         if row["engines"] is not None:
