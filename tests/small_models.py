@@ -81,7 +81,7 @@ class Slope:
     def __init__(self, slope: float = 0.5) -> None:
         self.slope = slope
 
-    def sps(self, requests: int, context_tokens: float, max_tokens: int) -> np.ndarray:
+    def sps(self, requests: int, context_tokens: float, max_tokens: int, sync: bool = False) -> np.ndarray:
         tokens = np.arange(max_tokens + 1)
         return 1.0 / (1.0 + self.slope * np.maximum(tokens - requests, 0) / requests)
 

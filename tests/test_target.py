@@ -261,6 +261,17 @@ def test_bpe_learns_merges_by_frequency():
     assert next(iter(tokenizer.rank)) == ("a", "b")
 
 
+def test_tokenizer_options_of_qwen_and_llama_survive_the_file(tmp_path):
+    base = train_bpe(["caf\u00e9 abc abc abc"], 262, [])
+    vocab = dict(base.vocab) | {"xyz": 262}
+    tokenizer = Tokenizer(vocab, list(base.rank), {}, base.splits, None, None, True, True)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = Tokenizer.from_folder(tmp_path)
+    assert again.encode("cafe\u0301") == base.encode("caf\u00e9"), "composed first"
+    assert again.encode("xyz") == [262], "a word that is a piece needs no merges"
+    assert base.encode("xyz") == [ord(c) for c in "xyz"]
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [

@@ -85,7 +85,7 @@ class StepTiming(NamedTuple):
 class Costs(Protocol):
     """What the engine asks of a step profile (`StepProfile` has it)."""
 
-    def sps(self, requests: int, context_tokens: float, max_tokens: int) -> np.ndarray:
+    def sps(self, requests: int, context_tokens: float, max_tokens: int, *, sync: bool = False) -> np.ndarray:
         """Steps per second by token batch size, float64[max_tokens + 1]."""
 
 
@@ -250,7 +250,8 @@ class Engine:
         confidence = sigmoid(logits) if self.calibration is None else self.calibration.apply(logits)
         sps = None
         if self.profile is not None:
-            sps = self.profile.sps(len(self.rows), context, len(self.rows) * (1 + self.gamma))
+            top = len(self.rows) * (1 + self.gamma)
+            sps = self.profile.sps(len(self.rows), context, top, sync=self.policy.pays_sync)
         ids = np.array([id(row.output) for row in self.rows], dtype=np.int64)
         return self.policy.plan(confidence, sps, ids=ids).astype(np.int64)
 

@@ -7,6 +7,7 @@ the merges were learned. Special tokens (chat marks) are cut out first and never
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -42,8 +43,9 @@ class Tokenizer:
     """encode, decode and chat for one vocabulary.
 
     vocab: piece (in GPT-2 byte letters) -> id; merges: pairs, best first; special: text -> id;
-    splits: (pattern, isolate) steps that cut text into words, in order: isolate keeps what lies between
-    matches.
+    splits: patterns that cut text into words, in order; what lies between matches is a word too. `nfc`
+    composes the text first (Qwen), `whole_words` takes a word that is a piece as it is (Llama 3's
+    ignore_merges).
     """
 
     def __init__(
@@ -54,8 +56,11 @@ class Tokenizer:
         splits: list[str] | None = None,
         chat_template: str | None = None,
         variables: dict[str, Any] | None = None,
+        nfc: bool = False,
+        whole_words: bool = False,
     ) -> None:
         self.vocab, self.special = vocab, special
+        self.nfc, self.whole_words = nfc, whole_words
         self.rank = {pair: i for i, pair in enumerate(merges)}
         self.splits = [GPT2_WORDS] if splits is None else splits
         self.chat_template = chat_template
@@ -73,7 +78,9 @@ class Tokenizer:
     # --- text to ids and back
 
     def encode(self, text: str) -> list[int]:
-        """Token ids; special tokens written out in the text become their ids."""
+        """Token ids; special tokens written out in the text become their ids. No BOS is added."""
+        if self.nfc:
+            text = unicodedata.normalize("NFC", text)
         ids: list[int] = []
         for piece, is_special in self._cut_special(text):
             if is_special:
@@ -132,8 +139,10 @@ class Tokenizer:
     def _word(self, word: str) -> list[int]:
         known = self._words.get(word)
         if known is None:
-            pieces = merge([_LETTER[b] for b in word.encode("utf-8")], self.rank)
-            known = self._words[word] = [self.vocab[p] for p in pieces]
+            letters = [_LETTER[b] for b in word.encode("utf-8")]
+            whole = self.vocab.get("".join(letters)) if self.whole_words else None
+            pieces = merge(letters, self.rank) if whole is None else []
+            known = self._words[word] = [self.vocab[p] for p in pieces] if whole is None else [whole]
         return known
 
     # --- files
@@ -173,7 +182,12 @@ class Tokenizer:
         special = {t["content"]: t["id"] for t in raw.get("added_tokens", [])}
         merges = [_pair(m) if isinstance(m, str) else (m[0], m[1]) for m in model["merges"]]
         template, variables = _chat_template(folder)
-        return cls(dict(model["vocab"]), merges, special, _splits(path, raw), template, variables)
+        normalizer = (raw.get("normalizer") or {}).get("type")
+        if normalizer not in (None, "NFC"):
+            raise SpecschedError(f"{path}: normalizer {normalizer!r} is not supported; pass prompt_ids")
+        whole_words = bool(model.get("ignore_merges"))
+        vocab, splits = dict(model["vocab"]), _splits(path, raw)
+        return cls(vocab, merges, special, splits, template, variables, normalizer == "NFC", whole_words)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a `tokenizer.json` that `from_folder` (and the `tokenizers` library) reads, and its
@@ -191,11 +205,16 @@ class Tokenizer:
         document = {
             "version": "1.0",
             "added_tokens": added,
-            "normalizer": None,
+            "normalizer": {"type": "NFC"} if self.nfc else None,
             "pre_tokenizer": {"type": "Sequence", "pretokenizers": pre},
             "post_processor": None,
             "decoder": {"type": "ByteLevel"},
-            "model": {"type": "BPE", "vocab": self.vocab, "merges": [list(p) for p in self.rank]},
+            "model": {
+                "type": "BPE",
+                "vocab": self.vocab,
+                "merges": [list(p) for p in self.rank],
+                "ignore_merges": self.whole_words,
+            },
         }
         path = Path(path)
         write_json(path, document)
@@ -265,12 +284,6 @@ def _splits(path: Path, raw: dict[str, Any]) -> list[str]:
             raise SpecschedError(
                 f"{path}: pre-tokenizer {kind!r} is not supported; pass prompt_ids instead of text"
             )
-    normalizer = raw.get("normalizer")
-    # Qwen3 normalises to NFC, which most text already is; anything else would change ids silently.
-    if normalizer is not None and normalizer.get("type") != "NFC":
-        raise SpecschedError(
-            f"{path}: normalizer {normalizer.get('type')!r} is not supported; pass prompt_ids"
-        )
     return patterns
 
 

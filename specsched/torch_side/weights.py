@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SpecschedError
-from ..files import bundled_dir, read_json, write_json
+from ..files import atomic_write, bundled_dir, read_json, write_json
 from .target import Target, TargetConfig
 from .tokenizer import Tokenizer
 
@@ -144,7 +144,7 @@ def fill(target: Target, tensors: dict[str, Tensor], source: Path) -> None:
 def save_folder(target: Target, folder: str | os.PathLike[str], dtype: torch.dtype = torch.float32) -> None:
     """Write config.json, model.safetensors and tokenizer.json so that `read_folder` and `transformers` load
     them."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,8 @@ def save_folder(target: Target, folder: str | os.PathLike[str], dtype: torch.dty
     write_json(folder / "config.json", document)
     state = {n: p.detach().to("cpu", dtype).contiguous() for n, p in target.named_parameters()}
     state = {(n if n.startswith("lm_head") else f"model.{n}"): t for n, t in state.items()}
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    with atomic_write(folder / "model.safetensors", "wb") as stream:
+        stream.write(save(state, metadata={"format": "pt"}))
     if target.tokenizer is not None:
         target.tokenizer.save(folder / "tokenizer.json")
 
