@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .errors import ProfileError
 from .profile import StepProfile
-from .shapes import BYTES, Gpu, ModelShape, find_gpu, find_model
+from .shapes import BYTES, Gpu, ModelShape, find_gpu, find_model, require_runnable
 
 OPTIMISM = (1.3, 5.0)
 DRAFTER_LAYERS, MARKOV_RANK = 5, 256
@@ -37,19 +36,9 @@ def roofline_profile(
     """
     key, limits = find_gpu(gpu)
     shape = find_model(model)
-    if tensor < 1 or shape.heads % tensor:
-        raise ProfileError(
-            f"tensor is {tensor}; it must divide the {shape.heads} attention heads of {shape.name}"
-        )
-    peak = limits.fp8_flops if dtype == "fp8" else limits.bf16_flops
-    if peak is None:
-        raise ProfileError(f"{limits.name} has no fp8 units; use dtype bfloat16")
+    require_runnable(shape, limits, tensor, dtype)
     weights = shape.weight_bytes(dtype)
-    if weights >= limits.memory_bytes * tensor:
-        raise ProfileError(
-            f"{shape.name} in {dtype} weighs {weights / 1e9:.0f} GB and {tensor} x {limits.name} hold "
-            f"{limits.memory_bytes * tensor / 1e9:.0f} GB; use more GPUs (tensor) or a smaller dtype"
-        )
+    peak = limits.fp8_flops if dtype == "fp8" and limits.fp8_flops else limits.bf16_flops
     line = _Line(shape, limits, peak, tensor, BYTES[dtype])
     per_token = shape.kv_bytes_per_token(kv_dtype or ("fp8" if dtype == "fp8" else "bfloat16"))
     most_kv = 1 << 22

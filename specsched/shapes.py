@@ -168,6 +168,22 @@ def find_gpu(name: str) -> tuple[str, Gpu]:
     return key, GPUS[key]
 
 
+def require_runnable(shape: ModelShape, gpu: Gpu, tensor: int, dtype: str) -> None:
+    """Raise `ProfileError` where `tensor` GPUs cannot run the model: heads, fp8 units, or memory."""
+    if tensor < 1 or shape.heads % tensor:
+        raise ProfileError(
+            f"tensor is {tensor}; it must divide the {shape.heads} attention heads of {shape.name}"
+        )
+    if dtype == "fp8" and gpu.fp8_flops is None:
+        raise ProfileError(f"{gpu.name} has no fp8 units; use dtype bfloat16")
+    weights, memory = shape.weight_bytes(dtype), gpu.memory_bytes * tensor
+    if weights >= 0.9 * memory:
+        raise ProfileError(
+            f"{shape.name} in {dtype} weighs {weights / 1e9:.0f} GB and {tensor} x {gpu.name} hold "
+            f"{memory / 1e9:.0f} GB: no room for a KV cache; use more GPUs (tensor) or a smaller dtype"
+        )
+
+
 def find_model(name: str | os.PathLike[str]) -> ModelShape:
     """A preset's shape, or that of a `config.json` (the file or its folder); raises `ProfileError`."""
     path = Path(name)

@@ -5,6 +5,7 @@ to end.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import importlib.metadata
 import statistics
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from specsched.errors import FormatError, ProfileError
-from specsched.formats import aic_kernels, composed, vidur
+from specsched.formats import aic_kernels, aiconfigurator, composed, vidur
 from specsched.formats.aic_kernels import Kernels, refuse_known_bad, require_package
 from specsched.formats.aiconfigurator import compose_profile, draft_seconds, parts_of
 from specsched.shapes import GPUS, MODELS
@@ -133,6 +134,8 @@ def test_absent_or_other_versions_end_with_the_command_that_helps(monkeypatch):
         ({"gpu": "h100", "model": "qwen3-8b", "backend": "ollama"}, "unknown backend"),
         ({"gpu": "h100", "model": "qwen3-8b", "dtype": "int2"}, "unknown dtype"),
         ({"gpu": "b200", "model": "qwen3-8b", "dtype": "fp8"}, "bimodal"),
+        ({"gpu": "a100", "model": "qwen3-8b", "dtype": "fp8"}, "no fp8 units"),
+        ({"gpu": "h100", "model": "llama3-70b"}, "no room for a KV cache"),
     ],
 )
 def test_wrong_arguments_are_one_clear_error(arguments, match):
@@ -178,6 +181,22 @@ def test_unaligned_fp8_sizes_are_drawn_between_aligned_ones():
     middle = fp8.parts(384)
     for name, value in middle.items():
         assert value == pytest.approx((low[name] + high[name]) / 2), name
+
+
+@needs_tables
+def test_a_part_without_tables_is_refused_not_left_out():
+    with pytest.raises(ProfileError, match="cannot price part 3 of a step: missing system flops"):
+        Kernels("a100_sxm", "vllm", MODELS["qwen3-8b"], 1, "fp8", "fp8")
+
+
+@needs_tables
+def test_guesses_and_steps_faster_than_memory_are_refused(kernels, monkeypatch):
+    aiconfigurator._refuse_guesses(kernels, GPUS["h100-sxm"])
+    with pytest.raises(ProfileError, match="faster than the 4"):
+        aiconfigurator._refuse_guesses(kernels, dataclasses.replace(GPUS["h100-sxm"], bandwidth=0.3e12))
+    monkeypatch.setitem(kernels._labels, "attention", "estimated")
+    with pytest.raises(ProfileError, match="no measured attention table"):
+        aiconfigurator._refuse_guesses(kernels, GPUS["h100-sxm"])
 
 
 @needs_tables

@@ -11,6 +11,7 @@ import pytest
 
 from specsched.files import bundled_names
 from specsched.profile import NO_LIMIT, load_profile
+from specsched.roofline import OPTIMISM, roofline_profile
 
 FOLDER = Path(__file__).resolve().parents[1] / "profiles"
 NAMES = bundled_names("profiles", ".json")
@@ -24,7 +25,7 @@ EXPECTED = {
 }
 # What a linter may say of a composed profile: raw curves have inversions, and it is known what they leave
 # out.
-REMARKS = ("falls", "sync_seconds is 0", "leaving the graph", "is composed")
+REMARKS = ("falls", "hardly priced", "sync_seconds is 0", "leaving the graph", "is composed")
 
 
 def test_the_six_are_there():
@@ -87,6 +88,22 @@ def test_its_numbers_are_those_of_a_real_engine_in_order_of_magnitude(name):
     # More than eight times the tokens never cost less, whatever the dips between neighbours.
     for b in range(1, 257):
         assert tables.verify[8 * b] >= 0.999 * tables.verify[b], b
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_no_step_beats_the_roofline_and_none_is_five_times_slower(name):
+    profile = load_profile(name)
+    bound = roofline_profile(
+        name.split("_")[0], profile.model["name"], tensor=profile.gpus, dtype=profile.model["dtype"]
+    )
+    low, high = OPTIMISM
+    ratios = []
+    for requests, width, context in ((1, 1, 512), (8, 8, 1024), (32, 8, 2048), (64, 1, 1024), (128, 8, 1024)):
+        at = (requests * width, requests, requests * context)
+        ratios.append(profile.seconds(*at, draft=False) / bound.seconds(*at, draft=False))
+    assert min(ratios) > 1.15
+    assert low < np.median(ratios) + 0.1
+    assert max(ratios) < high
 
 
 def test_the_mixture_rises_early_and_the_dense_model_is_flat():

@@ -95,7 +95,7 @@ def test_it_is_labelled_wherever_it_goes():
     [
         (("a100", "llama3-8b", 1, "fp8"), "no fp8 units"),
         (("a100", "llama3-8b", 3), "must divide the 32"),
-        (("h100", "llama3-70b", 1), "use more GPUs"),
+        (("h100", "llama3-70b", 1), "no room for a KV cache; use more GPUs"),
         (("h100", "llama3-8b", 1, "int3"), "unknown dtype"),
     ],
 )

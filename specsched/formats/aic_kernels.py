@@ -266,14 +266,17 @@ def _compile(system: str, backend: str, shape: ModelShape, tensor: int, quant: s
 
 
 def _operations(handle: Any) -> int:
-    """How many parts a step has (14 dense, 13 for a mixture): the package does not say, so they are
-    counted.
+    """How many parts a step has (14 dense, 13 for a mixture): the package does not say, so they are counted.
+
+    A part it cannot answer raises `ProfileError`: left out in silence it would make steps too short.
     """
-    for count in range(1, 64):
+    for count in range(64):
         try:
             handle.evaluate_generation_ops([count], batch_size=1, s=128, x=1)
-        except Exception:
-            return count
+        except ValueError as error:
+            if "out of range" in str(error):
+                return count
+            raise ProfileError(f"aiconfigurator cannot price part {count + 1} of a step: {error}") from None
     raise ProfileError("aiconfigurator: cannot tell how many parts a step has; is the version supported?")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import ProfileError
 from ..profile import StepProfile
-from ..shapes import find_gpu, find_model
+from ..shapes import Gpu, find_gpu, find_model, require_runnable
 from .aic_kernels import SYSTEMS, Kernels
 from .composed import (
     DRAFTER_LAYERS,
@@ -53,10 +53,8 @@ def compose_profile(
     shape = find_model(model)
     if key not in SYSTEMS:
         raise ProfileError(f"aiconfigurator has no tables for {gpu}; it has {', '.join(SYSTEMS)}")
-    if shape.heads % tensor or tensor < 1:
-        raise ProfileError(
-            f"tensor is {tensor}; it must divide the {shape.heads} attention heads of {shape.name}"
-        )
+    weights = "fp8" if dtype.startswith("fp8") else dtype
+    require_runnable(shape, limits, tensor, weights)
     kv = kv_dtype or ("fp8" if dtype.startswith("fp8") else "bfloat16")
     kernels = Kernels(SYSTEMS[key], backend, shape, tensor, dtype, kv)
     pieces = Pieces(
@@ -65,7 +63,7 @@ def compose_profile(
         draft=lambda requests: draft_seconds(kernels, requests, block_size, draft_context),
         eager_sizes=[int(t) for t in kernels.measured_tokens if t <= 8192],
     )
-    weights = "fp8" if dtype.startswith("fp8") else dtype
+    _refuse_guesses(kernels, limits)
     provenance = {
         "method": "composed",
         "source": f"aiconfigurator-core {kernels.version} (PyPI): {kernels.tables}",
@@ -86,6 +84,30 @@ def compose_profile(
         block_size,
         capture_limit,
     )
+
+
+def _refuse_guesses(kernels: Kernels, gpu: Gpu) -> None:
+    """Raise `ProfileError` where the package answers without a measurement, or faster than memory can be
+    read.
+    """
+    guessed = [part for part in ("qkv_gemm", "attention") if kernels.label(part) == "estimated"]
+    if guessed:
+        raise ProfileError(
+            f"aiconfigurator has no measured {' and '.join(guessed)} table for {kernels.quant} on "
+            f"{kernels.tables}: "
+            "it would guess; choose another dtype or backend, or --source roofline"
+        )
+    shape = kernels.shape
+    mlp = shape.mlp_parameters * max(shape.experts_per_token, 1)
+    width = 1.0 if kernels.quant.startswith("fp8") else 2.0
+    least = shape.layers * (shape.attention_parameters + mlp) * width / kernels.tensor / gpu.bandwidth
+    step = sum(kernels.parts(1).values())
+    if step < 0.9 * least:
+        raise ProfileError(
+            f"aiconfigurator composes a pass of one token in {step * 1e3:.2f} ms on {kernels.tables}, faster "
+            "than "
+            f"the {least * 1e3:.2f} ms that reading the weights takes; its tables for this choice are wrong"
+        )
 
 
 def _notes(kernels: Kernels, draft_context: int) -> list[str]:
