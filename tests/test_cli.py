@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
@@ -295,6 +296,18 @@ def test_progress_shows_nothing_before_it_lasts(capsys: pytest.CaptureFixture[st
         for done in range(5):
             progress(done, 5, "work")
     assert capsys.readouterr().err == ""
+
+
+def test_an_interrupt_reaches_the_workers() -> None:
+    from specsched.cli.common import Progress
+
+    before = signal.getsignal(signal.SIGINT)
+    progress = Progress()
+    with pytest.raises(KeyboardInterrupt), progress:
+        signal.raise_signal(signal.SIGINT)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(KeyboardInterrupt):
+        pool.submit(progress, 1, 1, "work").result()
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_progress_writes_plain_lines_where_there_is_no_terminal(

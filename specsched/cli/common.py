@@ -12,7 +12,9 @@ import json
 import math
 import os
 import shlex
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -276,7 +278,9 @@ def wrote(paths: Iterable[Path]) -> None:
 class Progress:
     """A bar on stderr for work that lasts: none before two seconds, plain lines where stderr is no terminal.
 
-    Called as `progress(done, total, text)`; a context manager that always leaves the line clean.
+    Called as `progress(done, total, text)` from any thread; a context manager that leaves the line clean.
+    After an interrupt the next call raises in its own thread too, so that workers stop and are not waited for;
+    a second interrupt ends the process there and then (a worker may be compiling, which nothing else stops).
     """
 
     bar_after_seconds = 2.0
@@ -286,14 +290,22 @@ class Progress:
         self._unit = unit
         self._start = self._last_line = time.monotonic()
         self._bar: Any = None
+        self._lock = threading.Lock()
+        self._interrupted = False
+        self._handler: Any = None
 
     def __call__(self, done: int, total: int | None, text: str = "") -> None:
         """Report that `done` of `total` units (None: not known) are finished; `text` says at what."""
+        if self._interrupted:
+            raise KeyboardInterrupt
+        with self._lock:
+            self._show(done, total, text)
+
+    def _show(self, done: int, total: int | None, text: str) -> None:
         now = time.monotonic()
         if sys.stderr.isatty():
-            if self._bar is None and now - self._start < self.bar_after_seconds:
-                return
-            self._show_bar(done, total, text)
+            if self._bar is not None or now - self._start >= self.bar_after_seconds:
+                self._show_bar(done, total, text)
         elif now - self._last_line >= self.line_every_seconds:
             self._last_line = now
             count = f"{done}" if total is None else f"{done}/{total}"
@@ -309,8 +321,19 @@ class Progress:
         self._bar.update(done - self._bar.n)
 
     def __enter__(self) -> Progress:
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGINT, self._interrupt)
         return self
 
+    def _interrupt(self, number: int, frame: Any) -> None:
+        if self._interrupted:
+            os._exit(130)
+        self._interrupted = True
+        click.echo("specsched: stopping; interrupt again to stop at once", err=True)
+        raise KeyboardInterrupt
+
     def __exit__(self, *exc: object) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
         if self._bar is not None:
             self._bar.close()
