@@ -22,6 +22,7 @@ from specsched.errors import SpecschedError
 from specsched.profile import load_profile
 from specsched.shapes import MODELS, ModelShape, vllm_capture_sizes
 from specsched.torch_side import measure, measure_cuda, measure_grid, measure_host
+from specsched.torch_side.drafter import save_drafter
 from specsched.torch_side.measure_decoder import PagedDecoder, PassInputs, Verdict, reject
 from specsched.torch_side.measure_draft import DraftInputs, draft_block, random_drafter
 from specsched.torch_side.measure_fit import blocks, fit_steps
@@ -29,8 +30,10 @@ from specsched.torch_side.measure_grid import Point
 from specsched.torch_side.measure_run import Plan, Run, out_of_memory, run_points
 from specsched.torch_side.sampling import draw
 from specsched.torch_side.target import Target, TargetConfig
+from specsched.torch_side.weights import save_folder
 
 QUICK = Plan(replays=5, warmups=1, settle_seconds=0.0)
+ONCE = Plan(replays=1, warmups=0, settle_seconds=0.0, budget_seconds=1e9)
 GAMMA = 7
 
 
@@ -231,7 +234,7 @@ def test_an_interrupted_run_keeps_what_it_measured() -> None:
     assert run.stopped == "interrupted"
     assert 0 < len(run.samples) < run.planned
     made = profile_of(run)
-    assert f"interrupted after {len(run.samples)} of {run.planned} points" in made.provenance["notes"]
+    assert f"interrupted: {len(run.samples)} of {run.planned} points" in made.provenance["notes"]
     assert made.fit is not None
     assert made.fit["stopped"] == "interrupted"
     assert len([s for s in made.samples if s["kind"] != "anchor"]) == len(run.samples)
@@ -402,7 +405,7 @@ def test_a_real_measurement_of_the_small_engine_loads(tmp_path) -> None:
         drafter,
         (1, 3),
         (24, 8),
-        Plan(replays=3, warmups=1, settle_seconds=0.0),
+        Plan(replays=4, rounds=2, warmups=1, settle_seconds=0.0),
         prompts=(5, 9),
         progress=lambda *report: said.append(report),
     )
@@ -420,13 +423,33 @@ def test_a_real_measurement_of_the_small_engine_loads(tmp_path) -> None:
     assert profile.provenance["host"]["threads"] == torch.get_num_threads()
     assert profile.fit is not None
     assert profile.fit["stopped"] is None
-    assert said[-1][0] == said[-1][1] == profile.fit["planned"]
+    assert said[-1][0] == said[-1][1] == 2 * profile.fit["planned"]
     kinds = {s["kind"] for s in profile.samples}
     assert kinds == {"step", "plain", "prefill", "anchor"}
     for s in profile.samples:
         p10, median, p90 = next(iter(s["seconds"].values()))
         assert 0 <= p10 <= median <= p90
+        assert len(next(iter(s["replays_us"].values()))) == (2 if s["kind"] == "anchor" else 4)
     assert profile.kv_capacity_tokens() is not None
+
+
+def test_the_command_measures_a_small_target_on_this_cpu(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = small_models.make_target()
+    save_folder(target, tmp_path / "target")
+    save_drafter(small_models.make_draft(target), tmp_path / "drafter")
+    monkeypatch.setattr(measure, "_CPU_QUICK", (1,))
+    monkeypatch.setattr(measure, "_CPU_QUICK_PLAN", ONCE)
+    wanted = ["--gpu", "cpu", "--model", str(tmp_path / "target"), "--drafter", str(tmp_path / "drafter")]
+    with pytest.raises(SystemExit) as exit_:
+        main(["profile", *wanted, "--quick", "-o", str(tmp_path / "cpu.json")])
+    assert exit_.value.code == 0
+    profile = load_profile(tmp_path / "cpu.json")
+    assert profile.provenance["method"] == "measured"
+    assert profile.verify.x.tolist() == [1, 2, 4]
+    assert profile.model["dtype"] == "float32"
+    assert profile.name in capsys.readouterr().out
 
 
 # --- the passes of a GPU, computed here ---------------------------------------------------------------------
@@ -616,3 +639,46 @@ def test_the_gpu_bench_runs_end_to_end_without_graphs() -> None:
     small = run_points(bench, points, Plan(replays=1, warmups=0, settle_seconds=0.0))
     assert small.dropped
     assert small.samples
+
+
+def test_a_whole_gpu_measurement_without_its_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 22, 1 << 23))
+    monkeypatch.setattr(measure_cuda, "_QUICK_PLAN", ONCE)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(measure_host, "gpu_state", lambda index: {"temperature.gpu": "41"})
+    monkeypatch.setattr(measure_cuda, "_QUICK_CONTEXTS", (12, 6))
+    monkeypatch.setattr(measure_cuda, "_QUICK_REQUESTS", 4)
+    made = measure_cuda.measure_cuda(
+        CPU, "h100-sxm", SHAPE, block_size=3, capture_limit=8, quick=True, dtype="bfloat16"
+    )
+    assert made.name == "h100-sxm_small_bf16_tp1_measured"
+    assert made.gpu == {"name": "NVIDIA H100 80GB HBM3", "count": 1, "memory_bytes": 1 << 23}
+    assert made.capture_sizes is not None
+    assert made.capture_sizes.tolist() == [1, 2, 4, 8]
+    assert made.eager is not None
+    assert made.eager.x.tolist() == [16]  # 32 tokens would be more than 4 requests of 4
+    assert made.provenance["host"]["gpu_after"] == {"temperature.gpu": "41"}
+    assert made.fit is not None
+    assert made.fit["stopped"] is None
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 19, 1 << 23))
+    monkeypatch.setattr(measure_cuda, "_QUICK_CONTEXTS", (3000,))
+    for name, shape in (("KV", SHAPE), ("weighs", replace(SHAPE, vocab=200_000))):
+        with pytest.raises(SpecschedError, match=name):
+            measure_cuda.measure_cuda(CPU, "h100-sxm", replace(shape, max_context=0), quick=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tensor": 2}, "--source compose"),
+        ({"dtype": "fp8"}, "bfloat16 or float16"),
+        ({"model": "qwen9"}, "qwen9"),
+    ],
+)
+def test_what_is_not_measured_on_a_gpu_is_refused(
+    options: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure_host, "cuda_devices", lambda: ["NVIDIA L40S", "NVIDIA H200"])
+    with pytest.raises(SpecschedError, match=said):
+        measure.measure_profile(**({"gpu": "h200", "model": "qwen3-8b"} | options))

@@ -7,6 +7,8 @@ the fit in `measure_fit.py`, the profile in `measure_assemble.py`, the machine i
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from ..errors import SpecschedError
@@ -21,6 +23,8 @@ from .measure_grid import engine_points
 from .measure_run import Plan, Progress, run_points
 from .target import Target, load_target
 
+_CPU_PLAN = Plan(replays=40, rounds=5, budget_seconds=600.0)
+_CPU_QUICK_PLAN = Plan(replays=20, rounds=5, budget_seconds=40.0)
 _CPU_REQUESTS, _CPU_QUICK = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32), (1, 2, 4, 8, 16)
 
 
@@ -83,7 +87,7 @@ def _cpu(
         )
     target = load_target(model)
     drafts = load_drafter(drafter or _bundled_drafter(model), target, block_size=block_size)
-    plan = Plan(20, 3, 1.0, 40.0, seed=seed) if quick else Plan(30, 3, 1.0, 600.0, seed=seed)
+    plan = replace(_CPU_QUICK_PLAN if quick else _CPU_PLAN, seed=seed)
     requests = _CPU_QUICK if quick else _CPU_REQUESTS
     contexts = (192, 64) if quick else (192, 64, 384)
     return measure_engine(target, drafts, requests, contexts, plan, prompts=(16, 64, 192), progress=progress)

@@ -9,8 +9,10 @@ The bench runs without a GPU as well, without graphs: that is how its logic is t
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,10 +27,11 @@ from . import measure_host as host
 from .measure_assemble import assemble
 from .measure_decoder import PAGE, PagedDecoder, PassInputs, Verdict, reject
 from .measure_draft import DraftInputs, draft_block, random_drafter
-from .measure_grid import Point, contexts_of, pass_points, widths_of
+from .measure_grid import Point, contexts_of, off_graph_sizes, pass_points, widths_of
 from .measure_run import Plan, Progress, run_points
 
-QUICK_SECONDS = 75.0
+_PLAN = Plan(replays=40, rounds=2, budget_seconds=1500.0)
+_QUICK_PLAN = Plan(replays=20, rounds=2, budget_seconds=75.0)  # building the model included
 SPARE = 0.25  # of the memory left by the weights: for activations, laws and the drafter's context
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 _MOST_REQUESTS, _QUICK_REQUESTS = 512, 256
@@ -71,6 +74,7 @@ class PassBench:
     def release(self) -> None:
         """Drop unused blocks of the allocator; captured graphs stay."""
         if self.graphs:
+            gc.collect()
             torch.cuda.empty_cache()
 
     # --- the target's pass ----------------------------------------------------------------------------------
@@ -303,18 +307,22 @@ def measure_cuda(
     captured = vllm_capture_sizes(capture_limit)
     before = host.conditions(device)
     decoder = PagedDecoder(shape, 1, _DTYPES[dtype], device, seed=seed)
-    bench = PassBench(decoder, block_size, contexts, requests, 4 * captured[-1], seed)
-    pages = _pages(decoder, requests * max(contexts), torch.cuda.mem_get_info(device)[0])
+    most_tokens = off_graph_sizes(captured[-1], quick)[-1]
+    bench = PassBench(decoder, block_size, contexts, requests, most_tokens, seed)
+    wanted = requests * -(-bench.most_keys // PAGE)
+    pages = _pages(decoder, wanted, torch.cuda.mem_get_info(device)[0])
     decoder.grow(pages)
     # A request's last page is half empty on average.
     most_kv = pages * PAGE - requests * PAGE // 2
     points = pass_points(captured, block_size, contexts, requests, most_kv, quick)
+    if not any(p.kind == "verify" for p in points):
+        raise SpecschedError(
+            f"only {pages} pages of KV fit beside {shape.name}, too few for a context of {min(contexts)}; "
+            "measure a smaller model, or --source compose"
+        )
     spent = time.perf_counter() - begun
-    plan = Plan(
-        replays=20 if quick else 40,
-        budget_seconds=max(QUICK_SECONDS - spent, 20.0) if quick else 1500.0,
-        seed=seed,
-    )
+    plan = _QUICK_PLAN if quick else _PLAN
+    plan = replace(plan, budget_seconds=max(plan.budget_seconds - spent, 20.0), seed=seed)
     run = run_points(bench, points, plan, progress)
     after = host.gpu_state(device.index or 0)
     document = describe(shape, dtype, key, torch.cuda.get_device_name(device), memory, captured)
@@ -348,8 +356,8 @@ def describe(
     }
 
 
-def _pages(decoder: PagedDecoder, wanted_tokens: int, free: int) -> int:
-    """Pages a layer that fit in the free memory less the spare part; no more than the grid can use."""
+def _pages(decoder: PagedDecoder, wanted: int, free: int) -> int:
+    """Pages a layer that fit in the free memory less the spare part; no more than `wanted`."""
     s = decoder.shape
     bytes_per_page = 2 * s.layers * decoder.page * s.kv_heads * s.head_dim * decoder.keys[0].element_size()
-    return max(min(int((1 - SPARE) * free) // bytes_per_page, 2 * wanted_tokens // decoder.page), 1)
+    return max(min(int((1 - SPARE) * free) // bytes_per_page, wanted), 1)

@@ -96,11 +96,12 @@ def _non_negative(design: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def _knots(context_tokens: np.ndarray, most: int = 8) -> np.ndarray:
-    """0 and up to `most` points spread evenly over the logarithm of the N measured."""
+    """0 and up to `most` points, one for every three N measured, spread evenly over their logarithm."""
     low, high = float(context_tokens.min()), float(context_tokens.max())
+    distinct = len(np.unique(context_tokens))
     if high <= 0:
         return np.array([0.0, 1.0])
-    inner = np.geomspace(max(low, 1.0), high, min(most, len(np.unique(context_tokens))))
+    inner = np.geomspace(max(low, 1.0), high, min(most, max(distinct // 3, 2)))
     return np.unique(np.concatenate([[0.0], np.round(inner)]))
 
 

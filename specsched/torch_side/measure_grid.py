@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 WIDTHS = (1, 2, 4, 8)
+DRAFT_CONTEXT = 1024
 QUICK_SIZES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 136, 192, 256, 272, 384, 512)
 
 
@@ -79,7 +80,7 @@ def pass_points(
     limit = captured[-1]
     coarse = {b for b in captured if b in QUICK_SIZES} | {captured[0], limit}
     graph = sorted(coarse if quick else {*captured, *edges(limit)})
-    off_graph = [b for b in _off_graph_sizes(limit, quick)]
+    off_graph = off_graph_sizes(limit, quick)
     points: list[Point] = []
     for tokens in [*graph, *off_graph]:
         eager = tokens > limit
@@ -95,10 +96,12 @@ def pass_points(
     seen: dict[tuple[int, ...], Point] = {}
     for p in points:
         seen.setdefault((p.requests, p.tokens, p.context), p)
+    # A drafter's context is memory beside the target's: long ones of many requests would not fit.
+    context = min(contexts[0], DRAFT_CONTEXT)
     for n, r in enumerate(ladder(most_requests)):
-        if r * contexts[0] <= most_kv:
-            seen[(-1, r)] = Point("draft", r, r, contexts[0], tier=n % 2)
-            seen[(-2, r)] = Point("host", r, r, contexts[0], tier=n % 2)
+        if r * context <= most_kv:
+            seen[(-1, r)] = Point("draft", r, r, context, tier=n % 2)
+            seen[(-2, r)] = Point("host", r, r, context, tier=n % 2)
     return list(seen.values())
 
 
@@ -107,9 +110,10 @@ def edges(limit: int) -> list[int]:
     return [b for m in range(64, limit + 1, 64) for b in (m, m + 8) if b <= limit]
 
 
-def _off_graph_sizes(limit: int, quick: bool) -> list[int]:
+def off_graph_sizes(limit: int, quick: bool) -> list[int]:
+    """Sizes above the capture limit to time without a graph, rising."""
     if quick:
-        return [limit + 8, 2 * limit, 4 * limit]
+        return sorted({limit + 8, 2 * limit, 4 * limit})
     fine = [b for m in range(limit, 2 * limit + 1, 128) for b in (m, m + 8) if b > limit]
     return sorted({limit + 1, *fine, 3 * limit, 4 * limit})
 

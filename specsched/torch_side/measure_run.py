@@ -7,7 +7,6 @@ measured until then is kept and fitted.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,9 +35,14 @@ class Bench(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """How to run a grid. `budget_seconds` bounds the whole run, set-up of points included."""
+    """How to run a grid. `budget_seconds` bounds the whole run, set-up of points included.
+
+    The grid is gone through `rounds` times, `replays` of every point in all: what else the machine does for a
+    while then spoils some replays of many points, not all replays of one, and a run cut short has seen more.
+    """
 
     replays: int = 30
+    rounds: int = 1
     warmups: int = 3
     settle_seconds: float = 1.0
     budget_seconds: float = float("inf")
@@ -81,7 +85,8 @@ class Run:
 
     samples: list[Sample] = field(default_factory=list)
     anchors: list[Sample] = field(default_factory=list)
-    planned: int = 0
+    planned: int = 0  # points
+    replays: int = 0  # per point
     stopped: str | None = None
     dropped: list[Point] = field(default_factory=list)
 
@@ -99,7 +104,11 @@ class Run:
         found = []
         if self.stopped is not None:
             why = "was interrupted" if self.stopped == "interrupted" else "reached its time budget"
-            found.append(f"The run {why} after {len(self.samples)} of {self.planned} points.")
+            done = sum(len(next(iter(s.seconds.values()))) for s in self.samples)
+            share = done / max(self.replays * self.planned, 1)
+            found.append(
+                f"The run {why}: {len(self.samples)} of {self.planned} points, {share:.0%} of the replays."
+            )
         if self.dropped:
             least = min(self.dropped, key=lambda p: (p.tokens, p.requests * p.context))
             found.append(
@@ -122,22 +131,24 @@ def run_points(
     clock: Callable[[], float] = time.perf_counter,
 ) -> Run:
     """Time the points; see the module. Raises KeyboardInterrupt only when nothing was measured yet."""
-    run = Run(planned=len(points))
+    run = Run(planned=len(points), replays=plan.rounds * max(plan.replays // plan.rounds, 1))
+    total = plan.rounds * len(points)
     begun = clock()
     report = progress or (lambda done, total, text: None)
     try:
         anchor = anchor_of(points)
         _settle(bench, anchor, plan, clock)
-        for number, point in enumerate(in_order(points, plan.seed)):
+        rounds = (p for n in range(plan.rounds) for p in in_order(points, plan.seed + n))
+        for number, point in enumerate(rounds):
             if clock() - begun > plan.budget_seconds:
                 run.stopped = "time"
                 break
             if number % plan.anchor_every == 0:
                 _timed(bench, anchor, plan, run, run.anchors)
-            report(number, len(points), point.label)
+            report(number, total, point.label)
             _timed(bench, point, plan, run, run.samples)
         _timed(bench, anchor, plan, run, run.anchors)
-        report(len(points), len(points), "done")
+        report(total, total, "done")
     except KeyboardInterrupt:
         if not run.samples:
             raise
@@ -160,24 +171,28 @@ def _settle(bench: Bench, anchor: Point, plan: Plan, clock: Callable[[], float])
 
 def _timed(bench: Bench, point: Point, plan: Plan, run: Run, into: list[Sample]) -> None:
     if any(_holds(point, small) for small in run.dropped):
-        if into is run.samples:
+        if into is run.samples and point not in run.dropped:
             run.dropped.append(point)
         return
     try:
         context, once = bench.prepare(point)
         for _ in range(plan.warmups):
             once()
-        replays = [once() for _ in range(plan.replays)]
+        replays = [once() for _ in range(run.replays // plan.rounds)]
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
         run.dropped.append(point)
     else:
         seconds = {part: [replay[part] for replay in replays] for part in replays[0]}
-        into.append(Sample(point, context, seconds, len(run.samples) + len(run.anchors)))
+        again = next((s for s in run.samples if s.point == point), None) if into is run.samples else None
+        if again is None:
+            into.append(Sample(point, context, seconds, len(run.samples) + len(run.anchors)))
+        else:
+            for part, more in seconds.items():
+                again.seconds[part] += more
         return
     # Outside the handler: the traceback it holds keeps the failed step's tensors alive.
-    gc.collect()
     bench.release()
 
 
