@@ -279,14 +279,15 @@ class Progress:
     """A bar on stderr for work that lasts: none before two seconds, plain lines where stderr is no terminal.
 
     Called as `progress(done, total, text)` from any thread; a context manager that leaves the line clean.
-    After an interrupt the next call raises in its own thread too, so that workers stop and are not waited for;
-    a second interrupt ends the process there and then (a worker may be compiling, which nothing else stops).
+    With `workers`, the next call after an interrupt raises in its own thread too, so that they stop and are
+    not waited for; a second interrupt ends the process at once (nothing else stops a compiling worker).
     """
 
     bar_after_seconds = 2.0
     line_every_seconds = 15.0
 
-    def __init__(self, unit: str = "run") -> None:
+    def __init__(self, unit: str = "run", workers: bool = True) -> None:
+        self._workers = workers
         self._unit = unit
         self._start = self._last_line = time.monotonic()
         self._bar: Any = None
@@ -321,7 +322,7 @@ class Progress:
         self._bar.update(done - self._bar.n)
 
     def __enter__(self) -> Progress:
-        if threading.current_thread() is threading.main_thread():
+        if self._workers and threading.current_thread() is threading.main_thread():
             self._handler = signal.signal(signal.SIGINT, self._interrupt)
         return self
 

@@ -99,7 +99,7 @@ def profile(ctx: click.Context, **options: Any) -> None:
 
 def _measured(options: dict[str, Any]) -> StepProfile:
     measure = common.extra_module("specsched.torch_side.measure", "torch", "measuring a profile")
-    with common.Progress("point") as progress:
+    with common.Progress("point", workers=False) as progress:
         made: StepProfile = measure.measure_profile(
             options["gpu"],
             options["model"],
