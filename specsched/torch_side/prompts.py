@@ -2,7 +2,7 @@
 
 Training: GSM8K train and MATH-500 (math); MBPP without its sanitized test, function headers of TheAlgorithms
 (code); arena-hard-v2 without a held-out slice, coffee orders of Taskmaster-4, and requests put together
-from the lists below (chat). Recording: GSM8K test; HumanEval, MBPP sanitized, LBPP; MT-Bench (both turns)
+from the lists below (chat). Recording: GSM8K test; HumanEval and MBPP sanitized; MT-Bench (both turns)
 and the held-out slice of arena-hard-v2. Share-alike text (Schema-Guided Dialogue) is used for neither.
 """
 
@@ -96,7 +96,7 @@ def recording_prompts(data: str | Path) -> dict[str, list[Prompt]]:
 
     prompts = {
         "math": whole("gsm8k", "math"),
-        "code": whole("humaneval", "code") + whole("mbpp", "code") + whole("lbpp", "code"),
+        "code": whole("humaneval", "code") + whole("mbpp", "code"),
         "chat": whole("mt-bench", "chat") + _arena(data.parent)[:ARENA_HELD_OUT],
     }
     for domain in DOMAINS:
