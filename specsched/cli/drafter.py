@@ -76,6 +76,7 @@ def drafter() -> None:
 @device_option
 @inputs.seed_option
 @common.json_option
+@common.out_option
 def evaluate(
     target: str,
     model: str,
@@ -89,6 +90,7 @@ def evaluate(
     device: str,
     seed: int,
     as_json: bool,
+    out: Path | None,
 ) -> None:
     """Decode prompts with a drafter by rejection sampling, and measure what was accepted.
 
@@ -123,6 +125,11 @@ def evaluate(
         from .. import report
 
         click.echo(report.drafter_text(found, target, model))
+    if out is not None:
+        from ..files import write_json
+
+        write_json(out / "eval.json", found)
+        common.wrote([out / "eval.json"])
 
 
 @drafter.command()
@@ -137,6 +144,7 @@ def evaluate(
 @click.option(
     "-o",
     "--output",
+    "--out",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
     metavar="FOLDER",

@@ -195,10 +195,17 @@ def _finish(made: StepProfile, output: Path | None, as_json: bool, out: Path | N
 @click.option(
     "--arm", metavar="NAME", help="Rows of the column arm to use. [default: nospec, off, baseline, ...]"
 )
-@common.file_option("-o", "--output", what="The profile to write. [required]")
+@common.file_option("-o", "--output", what="The profile to write; this or --out.")
 @common.json_option
+@common.out_option
 def fit_overhead(
-    table: str, sweep: Path, context: float, arm: str | None, output: Path | None, as_json: bool
+    table: str,
+    sweep: Path,
+    context: float,
+    arm: str | None,
+    output: Path | None,
+    as_json: bool,
+    out: Path | None,
 ) -> None:
     """Fit the host work that a cost table misses, from a measured sweep without speculation.
 
@@ -206,8 +213,8 @@ def fit_overhead(
     Example:
       specsched profile fit-overhead --profile table.json --sweep off.csv -o real.json
     """
-    if output is None:
-        raise click.UsageError("give -o FILE, the profile to write")
+    if output is None and out is None:
+        raise click.UsageError("give -o FILE, the profile to write, or --out DIR")
     if not sweep.is_file():
         raise SpecschedError(
             f"no file {str(sweep)!r}; --sweep is a CSV with columns concurrency and tok_s_user"
@@ -216,4 +223,4 @@ def fit_overhead(
     from ..overhead import fit_overhead as fit
     from ..profile import load_profile
 
-    _finish(fit(load_profile(table), sweep, context=context, arm=arm), output, as_json, None)
+    _finish(fit(load_profile(table), sweep, context=context, arm=arm), output, as_json, out)

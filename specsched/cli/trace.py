@@ -45,7 +45,9 @@ class Acceptance(click.ParamType):
 
 
 def _output(command: Any) -> Any:
-    return common.file_option("-o", "--output", what="The trace to write (.parquet). [required]")(command)
+    """`-o FILE`, or `--out DIR` for the trace, what it holds and its picture."""
+    named = common.file_option("-o", "--output", what="The trace to write (.parquet); this or --out.")
+    return named(common.out_option(command))
 
 
 @trace.command()
@@ -94,7 +96,7 @@ def _output(command: Any) -> Any:
 )
 @inputs.seed_option
 @common.json_option
-def synth(acceptance: Any, output: Path | None, as_json: bool, **options: Any) -> None:
+def synth(acceptance: Any, output: Path | None, out: Path | None, as_json: bool, **options: Any) -> None:
     """Synthesise a dense trace from per-position acceptance, when that is all one has.
 
     \b
@@ -103,19 +105,21 @@ def synth(acceptance: Any, output: Path | None, as_json: bool, **options: Any) -
       specsched trace synth --acceptance chat --requests 500 --ece 0 -o perfect.parquet
       specsched trace synth --acceptance counters.json -o from_counters.parquet
     """
-    path = _required(output)
+    path = _required(output, out)
     from ..trace import synthesise
 
     if isinstance(acceptance, str) and Path(acceptance).is_file():
         common.not_over_input(path, acceptance)
         acceptance = _rates(Path(acceptance))
     made = synthesise(acceptance, name=path.stem, **options)
-    _finish(made, path, as_json)
+    _finish(made, path, out, as_json)
 
 
-def _required(output: Path | None) -> Path:
+def _required(output: Path | None, out: Path | None) -> Path:
     if output is None:
-        raise click.UsageError("give -o FILE, the trace to write")
+        if out is None:
+            raise click.UsageError("give -o FILE, the trace to write, or --out DIR")
+        output = out / "trace.parquet"
     if output.suffix != ".parquet":
         raise SpecschedError(f"{output} does not end in .parquet; a trace is a Parquet file")
     return output
@@ -131,18 +135,26 @@ def _rates(path: Path) -> list[float]:
     return [float(rate) for rate in found.object.conditional]
 
 
-def _finish(made: Trace, path: Path, as_json: bool) -> None:
+def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
     from .. import report
     from ..inspection import inspect_trace
 
     made.save(path)
     found = inspect_trace(made)
+    written = [path]
+    if out is not None:
+        from ..files import write_json
+        from ..report.pictures import trace_png, write_picture
+
+        written += [out / "trace.json", out / "trace.png"]
+        write_json(written[1], found)
+        write_picture(written[2], trace_png(made))
     if as_json:
         common.warn(found["warnings"])
         common.print_json(found)
     else:
         click.echo(report.inspection_text(found))
-    common.wrote([path])
+    common.wrote(written)
 
 
 @trace.command()
@@ -209,7 +221,7 @@ def _finish(made: Trace, path: Path, as_json: bool) -> None:
 @click.option("--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu or cuda.")
 @inputs.seed_option
 @common.json_option
-def record(output: Path | None, prompts: Path, as_json: bool, **options: Any) -> None:
+def record(output: Path | None, out: Path | None, prompts: Path, as_json: bool, **options: Any) -> None:
     """Record a trace from a target, a drafter and prompts; interrupted, the same command goes on.
 
     \b
@@ -217,7 +229,7 @@ def record(output: Path | None, prompts: Path, as_json: bool, **options: Any) ->
       specsched trace record --target smollm2 --drafter ./drafter --prompts prompts.json -o mine.parquet
       specsched trace record --target ./llama --drafter ./dspark --prompts p.jsonl --device cuda -o t.parquet
     """
-    path = _required(output)
+    path = _required(output, out)
     if not prompts.is_file():
         raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
     common.extra_module("torch", "torch", "recording a trace")
@@ -227,4 +239,4 @@ def record(output: Path | None, prompts: Path, as_json: bool, **options: Any) ->
     made = record_trace(
         *names, prompts, path, names=names, progress=lambda text: click.echo(text, err=True), **options
     )
-    _finish(made, path, as_json)
+    _finish(made, path, out, as_json)
