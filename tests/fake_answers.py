@@ -78,3 +78,62 @@ def answer(sla: float = 120.0) -> dict[str, Any]:
         "crossovers": [{"from": "fixed:7", "to": "lagged:2", "between": [12, 16], "concurrency": 16}],
         "policies": policies,
     }
+
+
+def plan(sla: float = 80.0) -> dict[str, Any]:
+    """A fake plan: `off` needs 11 GPUs, `fixed:7` none is enough for, `lagged:2` needs 5."""
+
+    def held(name: str, gpus: int) -> dict[str, Any]:
+        row = _row(name, 60)
+        keys = ("throughput", "tps_user", "emitted_per_step", "verify_tokens_per_request", "rejected_share")
+        return {
+            "policy": name,
+            "lossless": True,
+            "engines": gpus,
+            "gpus": gpus,
+            "gpus_interval": [gpus - 1, gpus + 1],
+            "binds": "speed",
+            "share_at_sla": 0.97,
+            "ttft_seconds": {"mean": 0.03, "p50": 0.028, "p95": 0.039},
+            "requests_per_engine": 57.3,
+            "cost_per_hour": 2.5 * gpus,
+            "cost_per_million_tokens": 0.059,
+            "curve": [
+                {"engines": n, "gpus": n, "share_at_sla": min(n / gpus, 0.97), "share_interval": [0.9, 1.0]}
+                for n in (1, 2, 4, gpus)
+            ],
+            **{key: row[key] for key in keys},
+        }
+
+    hopeless = {key: None for key in ("engines", "gpus", "gpus_interval")}
+    curve = [{"engines": 1, "gpus": 1, "share_at_sla": 0.0, "share_interval": [0.0, 0.0]}]
+    return {
+        "schema": "specsched/plan/1",
+        "sla_tps": sla,
+        "sla_fraction": 0.95,
+        "ttft_ms": 500.0,
+        "rate": 305.792,
+        "burstiness": 1.02,
+        "requests": 9717,
+        "profile": "h100-sxm_qwen3-8b_bf16_tp1",
+        "trace": "qwen3-4b-chat",
+        "gpus_per_engine": 1,
+        "recommended": "lagged:2",
+        "headline": "305.8 requests/s need 5 GPUs with lagged:2; without drafting 11.",
+        "policies": [
+            held("off", 11),
+            {"policy": "fixed:7", "lossless": True, **hopeless, "binds": "speed", "curve": curve},
+            held("lagged:2", 5),
+        ],
+        "marginal": {
+            "rate": 335.1,
+            "one_more_engine": 67.8,
+            "capture_limit_doubled": 22.5,
+            "capture_limit": [512, 1024],
+            "last_block_position": 1.81,
+            "block_size": 7,
+        },
+        "calibration": {"method": "none", "fitted_on": 0, "replayed": 400},
+        "warnings": ["the profile is composed"],
+        "not_modelled": ["prefix caching"],
+    }

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_answers import answer
+from fake_answers import answer, plan
 
 from specsched.report import page, plots, tables
+from specsched.report import plan as plans
 
 
 @pytest.fixture(scope="module")
@@ -195,3 +196,37 @@ def test_a_failure_leaves_the_old_files(document: dict[str, Any], tmp_path: Path
     with pytest.raises((ValueError, IndexError, KeyError)):
         page.write_answer(broken, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+# --------------------------------------------------------------------------- plan
+
+
+def test_the_plan_counts_gpus_cheapest_first() -> None:
+    text = plans.plan_text(plan())
+    assert text.startswith("305.8 requests/s need 5 GPUs")
+    names = [row[0] for row in plans.fleet_rows(plan())[1]]
+    assert names == ["lagged:2 *", "off", "fixed:7"], "fewest GPUs first, the hopeless last"
+    row = next(line for line in text.splitlines() if line.startswith("lagged:2 *"))
+    assert row.split()[2:] == ["5", "4", "~", "6", "5", "57.3", "speed", "97%", "12.50", "0.059", "yes"]
+    assert "fixed:7 misses the SLA however many GPUs it gets (speed)." in text
+    assert "one more engine adds 67.8" in " ".join(text.split())
+    assert "calibration: none: raw confidences, all 400 requests replayed" in text
+    assert max(map(len, text.splitlines())) <= 112
+
+
+def test_a_plan_nobody_can_keep_shows_no_empty_table(tmp_path: Path) -> None:
+    document = plan()
+    document |= {"policies": document["policies"][1:2], "recommended": None, "marginal": None}
+    assert "In that fleet" not in plans.plan_text(document)
+    assert len(page.write_plan(document, tmp_path)) == 3
+    assert "In that fleet" not in (tmp_path / "plan.html").read_text()
+
+
+def test_the_plan_page_is_whole_and_fetches_nothing(tmp_path: Path) -> None:
+    page.write_plan(plan(), tmp_path, "specsched plan --rate 300")
+    links = Links()
+    links.feed((tmp_path / "plan.html").read_text())
+    assert links.open == []
+    assert [link[:22] for link in links.fetched] == ["data:image/png;base64,"]
+    assert json.loads((tmp_path / "plan.json").read_text()) == plan()
+    assert plots.plan_png(plan()) == (tmp_path / "plan.png").read_bytes()

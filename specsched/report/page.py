@@ -123,15 +123,16 @@ def answer_page(answer: Row, pareto: bytes, load: bytes, command: str = "") -> s
 
 def plan_page(document: Row, picture: bytes, command: str = "") -> str:
     """The answer of `plan` as one HTML page; `picture` is PNG bytes."""
+    header, speeds = plan.speed_rows(document)
+    marginal = plan.marginal_lines(document)
     body = [
         _doubts({"warnings": document.get("warnings")}),
         "<h2>GPUs</h2>",
         f"<p>{_escape(plan.traffic_line(document))}</p>",
         _table(*plan.fleet_rows(document)),
         *(f'<p class="small">{_escape(note)}</p>' for note in plan.notes(document)),
-        "<h2>In that fleet</h2>",
-        _table(*plan.speed_rows(document)),
-        _list(plan.marginal_lines(document)),
+        *(["<h2>In that fleet</h2>", _table(header, speeds)] if speeds else []),
+        *([_list(marginal)] if marginal else []),
         _picture(picture, "Share of the requests that get what was promised, by size of the fleet."),
         _doubts({"not_modelled": document.get("not_modelled")}),
         _origins(document, command),

@@ -12,12 +12,12 @@ Row = Mapping[str, Any]
 
 def plan_text(plan: Row) -> str:
     """The whole plan as text: a concluding sentence, two tables, marginal values, the doubts."""
+    header, speeds = speed_rows(plan)
     blocks = [
         paragraph(plan["headline"]),
         traffic_line(plan),
         grid(*fleet_rows(plan)),
-        "In that fleet:",
-        grid(*speed_rows(plan)),
+        *(["In that fleet:", grid(header, speeds)] if speeds else []),
         "\n".join(paragraph(line) for line in [*notes(plan), *marginal_lines(plan)]),
         "\n".join(tail(plan)),
     ]
