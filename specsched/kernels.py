@@ -38,10 +38,12 @@ def _jit(function: Callable[..., Any]) -> Any:
 # do not, the sums are redone one by one in admission order, which is the definition.
 _SHIFT = 47
 _BUCKETS = 512
+_SLOTS = 1024  # a power of two above _BUCKETS: masked, an index is plainly no negative one
 _ONE = int(np.float64(1.0).view(np.int64))
 _EDGE_BITS = np.maximum(_ONE - (np.arange(_BUCKETS + 1, dtype=np.int64) << _SHIFT), 0)
 _EDGE_BITS[_BUCKETS] = 0
 _EDGE = _EDGE_BITS.view(np.float64).copy()  # bucket b holds _EDGE[b + 1] < survival <= _EDGE[b]
+_INFINITY = int(np.float64(np.inf).view(np.int64))
 _TINY, _HUGE = 1e-250, 1e250  # beyond these Θ could leave the range where rounding is relative
 
 
@@ -50,21 +52,16 @@ class Work(NamedTuple):
 
     survival: np.ndarray  # float64[capacity * γ]: for callers that hand in confidences
     value: np.ndarray  # float64[capacity * γ]: survivals of the buckets being looked at, falling
-    total: np.ndarray  # float64[_BUCKETS + 1]: sum of the survivals of a bucket
-    held: np.ndarray  # int64[_BUCKETS + 1]: how many it holds; the last entry counts survival 0
-    place: np.ndarray  # int64[_BUCKETS]: where in `value` a bucket's next survival goes
+    total: np.ndarray  # float64[_SLOTS]: sum of the survivals of a bucket
+    held: np.ndarray  # int32[_SLOTS]: how many it holds; entry _BUCKETS counts survival 0
+    place: np.ndarray  # int32[_SLOTS]: where in `value` a bucket's next survival goes
 
 
 def make_work(capacity_requests: int, block_size: int) -> Work:
     """Scratch memory for plans of up to `capacity_requests` requests with `block_size` draft tokens each."""
     size = max(1, capacity_requests * block_size)
-    return Work(
-        survival=np.empty(size),
-        value=np.empty(size),
-        total=np.empty(_BUCKETS + 1),
-        held=np.empty(_BUCKETS + 1, np.int64),
-        place=np.empty(_BUCKETS, np.int64),
-    )
+    whole = np.empty((2, _SLOTS), np.int32)
+    return Work(np.empty(size), np.empty(size), np.empty(_SLOTS), whole[0], whole[1])
 
 
 @_jit
@@ -79,7 +76,8 @@ def survival(confidence, out):
 
 @_jit
 def _bucket(bits):
-    return _BUCKETS if bits <= 0 else min((_ONE - bits) >> _SHIFT, _BUCKETS - 1)
+    bucket = _BUCKETS if bits <= 0 else min((_ONE - bits) >> _SHIFT, _BUCKETS - 1)
+    return bucket & (_SLOTS - 1)
 
 
 @_jit
@@ -88,8 +86,8 @@ def _tally(survival, work):
     values = survival.reshape(-1)
     bits = values.view(np.int64)
     held, total = work.held, work.total
-    held[:] = 0
-    total[:] = 0.0
+    held[: _BUCKETS + 1] = 0
+    total[: _BUCKETS + 1] = 0.0
     for i in range(values.size):
         b = _bucket(bits[i])
         held[b] += 1
@@ -144,7 +142,7 @@ def _collect(survival, first, last, work):
         n += work.held[b]
     low, high = _EDGE_BITS[last + 1], _EDGE_BITS[first]
     for i in range(values.size):
-        if low < bits[i] <= high:
+        if (low < bits[i]) & (bits[i] <= high):  # one branch, seldom taken
             b = _bucket(bits[i])
             value[place[b]] = values[i]
             place[b] += 1
@@ -162,17 +160,34 @@ def _rounding(candidates):
 
 
 @_jit
+def _falls(sps, first, last):
+    """Whether sps[first] >= ... >= sps[last] (never where there is a NaN): then bounds are cheaper."""
+    rises = 0
+    for n in range(last):  # from 0, so that it is plain that no index is negative
+        rises += (n >= first) & (not sps[n] >= sps[n + 1])
+    return rises == 0
+
+
+@_jit
+def _cut(work, admitted):
+    """Bits of the last of `admitted` survivals in `work.value`."""
+    return work.value.view(np.int64)[admitted - 1]
+
+
+@_jit
 def _stop(survival, sps, candidates, work):
-    """K of Algorithm 1: how many admissions raise Θ before the first that does not. Needs `_tally`."""
+    """(K, cut) of Algorithm 1: how many admissions raise Θ before the first that does not. Needs `_tally`.
+
+    All candidates whose bits are >= cut are admitted, but for ties with the last one.
+    """
     requests = survival.shape[0]
     expected = float(requests)
     tokens = requests
     if not _TINY < expected * sps[tokens] < _HUGE:
         return _stop_exactly(survival, sps, work)
     margin = _rounding(candidates)
-    for b in range(_BUCKETS):
-        if work.held[b] == 0:
-            continue
+    b = 0
+    while tokens < requests + candidates:
         # Every admission of the bucket gains at least `least * sps` and loses at most `after * drop`.
         least, after = _EDGE[b + 1], expected + work.total[b]
         rises = True
@@ -182,18 +197,21 @@ def _stop(survival, sps, candidates, work):
         if rises:
             expected = after
             tokens += work.held[b]
+            b += 1
             continue
+        last = min(b + 1, _BUCKETS - 1)  # the stop is most likely here or in the next
         best = expected * sps[tokens]
-        for i in range(_collect(survival, b, b, work)):
+        for i in range(_collect(survival, b, last, work)):
             expected += work.value[i]
             throughput = expected * sps[tokens + 1]
             if throughput < best * (1.0 - margin):
-                return tokens - requests
+                return tokens - requests, _cut(work, i) if i > 0 else _EDGE_BITS[b] + 1
             if not throughput > best * (1.0 + margin):
                 return _stop_exactly(survival, sps, work)
             best = throughput
             tokens += 1
-    return tokens - requests
+        b = last + 1
+    return tokens - requests, 1
 
 
 @_jit
@@ -207,24 +225,25 @@ def _stop_exactly(survival, sps, work):
         expected += work.value[k]
         throughput = expected * sps[requests + k + 1]
         if not throughput > best:
-            return k
+            return k, _cut(work, k) if k > 0 else _ONE + 1
         best = throughput
-    return n
+    return n, 1
 
 
 @_jit
-def _budget(survival, sps, minimum_gain, candidates, work):
-    """First argmax of Θ over the sorted prefix sums (see `best_budget`). Needs `_tally`."""
+def _budget(survival, sps, falls, minimum_gain, candidates, work):
+    """(K, cut): first argmax of Θ over sorted prefix sums (see `best_budget` and `_stop`). Needs `_tally`."""
     requests = survival.shape[0]
     margin = _rounding(candidates)
     expected = float(requests)
-    tokens = requests
+    tokens, end = requests, requests + candidates
     floor = expected * sps[tokens]  # Θ that the best k reaches at least: the greatest at a bucket's end
-    for b in range(_BUCKETS):
-        if work.held[b] > 0:
-            tokens += work.held[b]
-            expected += work.total[b]
-            floor = max(floor, expected * sps[tokens])
+    b = 0
+    while tokens < end:
+        tokens += work.held[b]
+        expected += work.total[b]
+        floor = max(floor, expected * sps[tokens])
+        b += 1
     if minimum_gain > 0.0 or not _TINY < floor < _HUGE:
         return _budget_exactly(survival, sps, minimum_gain, _BUCKETS - 1, work)
     floor *= 1.0 - margin
@@ -233,33 +252,36 @@ def _budget(survival, sps, minimum_gain, candidates, work):
     expected, tokens = before, start
     if expected * sps[tokens] >= floor:
         first = 0
-    for b in range(_BUCKETS):
-        if work.held[b] == 0:
-            continue
-        most = 0.0
-        for n in range(1, work.held[b] + 1):
-            most = max(most, (expected + n * _EDGE[b]) * sps[tokens + n])
-        if most >= floor:
-            if first == _BUCKETS:
-                first, start, before = b, tokens, expected
-            last = b
-        tokens += work.held[b]
+    b = 0
+    while tokens < end:
+        held = work.held[b]
+        if held > 0 and (not falls or (expected + held * _EDGE[b]) * sps[tokens + 1] >= floor):
+            most = 0.0
+            for n in range(1, held + 1):
+                most = max(most, (expected + n * _EDGE[b]) * sps[tokens + n])
+            if most >= floor:
+                if first == _BUCKETS:
+                    first, start, before = b, tokens, expected
+                last = b
+        tokens += held
         expected += work.total[b]
+        b += 1
     expected = before
     best = expected * sps[start]
     second = 0.0
-    budget = start - requests
+    admitted = 0
     for i in range(_collect(survival, first, last, work)):
         expected += work.value[i]
         throughput = expected * sps[start + i + 1]
         if throughput > best:
             second, best = best, throughput
-            budget = start + i + 1 - requests
+            admitted = i + 1
         elif throughput > second:
             second = throughput
     if first > 0 and not second < best * (1.0 - margin):
         return _budget_exactly(survival, sps, minimum_gain, last, work)
-    return budget
+    cut = _cut(work, admitted) if admitted > 0 else _EDGE_BITS[first] + 1
+    return start - requests + admitted, cut
 
 
 @_jit
@@ -277,8 +299,21 @@ def _budget_exactly(survival, sps, minimum_gain, last, work):
             best = throughput
             budget = k + 1
     if minimum_gain > 0.0 and best <= (1.0 + minimum_gain) * throughput:
-        return n
-    return budget
+        return n, 1
+    return budget, _cut(work, budget) if budget > 0 else _ONE + 1
+
+
+@_jit
+def _cut_at(survival, budget, work):
+    """The cut (see `_stop`) of the first `budget` candidates. Needs `_tally`."""
+    b, above = 0, 0
+    while b < _BUCKETS and above + work.held[b] <= budget:
+        above += work.held[b]
+        b += 1
+    if above == budget or b == _BUCKETS:
+        return _EDGE_BITS[b] + 1
+    _collect(survival, b, b, work)
+    return _cut(work, budget - above)
 
 
 @_jit
@@ -296,16 +331,8 @@ def _admit_from(survival, cut, lengths):
 
 
 @_jit
-def _admit(survival, budget, lengths, work):
-    """The first `budget` candidates of the admission order. Needs `_tally`."""
-    b, above = 0, 0
-    while b < _BUCKETS and above + work.held[b] <= budget:
-        above += work.held[b]
-        b += 1
-    cut = _EDGE_BITS[b] + 1  # all of the buckets ahead of b, and some of b:
-    if above < budget and b < _BUCKETS:
-        _collect(survival, b, b, work)
-        cut = work.value.view(np.int64)[budget - above - 1]
+def _admit(survival, budget, cut, lengths):
+    """The first `budget` candidates of the admission order, given their cut."""
     if _admit_from(survival, cut, lengths) <= budget:
         return
     # Candidates that tie with the last one admitted: the earlier position first, then the earlier request.
@@ -324,8 +351,8 @@ def early_stop(survival, sps, lengths, work):
 
     survival float64[R, γ]; sps float64, indexed up to R(1 + γ); lengths int[R], written.
     """
-    candidates = _tally(survival, work)
-    _admit(survival, _stop(survival, sps, candidates, work), lengths, work)
+    budget, cut = _stop(survival, sps, _tally(survival, work), work)
+    _admit(survival, budget, cut, lengths)
 
 
 @_jit
@@ -334,22 +361,23 @@ def best_budget(survival, sps, minimum_gain, work):
 
     With minimum_gain g > 0 every candidate is kept (k = their number) unless Θ(k) > (1 + g) * Θ(all).
     """
-    candidates = _tally(survival, work)
-    return _budget(survival, sps, minimum_gain, candidates, work)
+    falls = _falls(sps, survival.shape[0], survival.shape[0] + survival.size)
+    return _budget(survival, sps, falls, minimum_gain, _tally(survival, work), work)[0]
 
 
 @_jit
 def top_k(survival, budget, lengths, work):
     """Admit the first `budget` candidates of the admission order (all of them if there are fewer)."""
     _tally(survival, work)
-    _admit(survival, budget, lengths, work)
+    _admit(survival, budget, _cut_at(survival, budget, work), lengths)
 
 
 @_jit
 def unconstrained(survival, sps, minimum_gain, lengths, work):
     """`best_budget` and `top_k` of the same survivals in one go: the policies `global` and `hindsight`."""
-    candidates = _tally(survival, work)
-    _admit(survival, _budget(survival, sps, minimum_gain, candidates, work), lengths, work)
+    falls = _falls(sps, survival.shape[0], survival.shape[0] + survival.size)
+    budget, cut = _budget(survival, sps, falls, minimum_gain, _tally(survival, work), work)
+    _admit(survival, budget, cut, lengths)
 
 
 @_jit
@@ -375,7 +403,8 @@ def table_length(table, requests):
 #
 # They take confidences, check them and the costs in passing, then plan. A result below 0 is -1 - i, where
 # i < R * γ is the flat index of the first confidence that is no probability, and i - R * γ the first B whose
-# cost is no number >= 0; nothing is planned then.
+# cost is no number >= 0; nothing is planned then. The arrays of `Work` come one by one: handing them over
+# in a tuple would cost Python as much as a tenth of a plan.
 
 
 @_jit
@@ -394,17 +423,23 @@ def take_confidence(confidence, out):
 
 
 @_jit
+def check_costs(sps, requests, size):
+    """Whether the costs of R..R + size (= R * γ) tokens fall (1) or not (0); or a fault."""
+    last = requests + size
+    if _falls(sps, requests, last) and sps[requests] < np.inf and sps[last] >= 0.0:
+        return 1
+    for n in range(requests, last + 1):
+        if not 0.0 <= sps[n] < np.inf:
+            return -1 - size - n
+    return 0
+
+
+@_jit
 def take_both(confidence, sps, out):
-    """`take_confidence`, and the costs of R..R(1 + γ) tokens checked as well."""
-    first, last = confidence.shape[0], confidence.shape[0] + confidence.size
-    wrong = 0
-    for n in range(first, last + 1):
-        wrong += not ((sps[n] >= 0.0) & (sps[n] < np.inf))
-    if wrong > 0:
-        for n in range(first, last + 1):
-            if not 0.0 <= sps[n] < np.inf:
-                return -1 - confidence.size - n
-    return take_confidence(confidence, out)
+    """`check_costs` and `take_confidence`."""
+    falls = check_costs(sps, confidence.shape[0], confidence.size)
+    fault = take_confidence(confidence, out)
+    return falls if fault == 0 or falls < 0 else fault
 
 
 @_jit
@@ -413,9 +448,9 @@ def _room(confidence, work):
 
 
 @_jit
-def plan_threshold(confidence, theta, lengths, work):
-    """`threshold` of confidences."""
-    current = _room(confidence, work)
+def plan_threshold(confidence, theta, lengths, room):
+    """`threshold` of confidences; room float64[>= R * γ]."""
+    current = room[: confidence.size].reshape(confidence.shape)
     fault = take_confidence(confidence, current)
     if fault == 0:
         threshold(current, theta, lengths)
@@ -423,36 +458,41 @@ def plan_threshold(confidence, theta, lengths, work):
 
 
 @_jit
-def plan_early_stop(confidence, sps, lengths, work):
+def plan_early_stop(confidence, sps, lengths, room, value, total, held, place):
     """`early_stop` of confidences."""
+    work = Work(room, value, total, held, place)
     current = _room(confidence, work)
     fault = take_both(confidence, sps, current)
-    if fault == 0:
+    if fault >= 0:
         early_stop(current, sps, lengths, work)
     return fault
 
 
 @_jit
-def plan_unconstrained(confidence, sps, minimum_gain, lengths, work):
+def plan_unconstrained(confidence, sps, minimum_gain, lengths, room, value, total, held, place):
     """`unconstrained` of confidences."""
+    work = Work(room, value, total, held, place)
     current = _room(confidence, work)
-    fault = take_both(confidence, sps, current)
-    if fault == 0:
-        unconstrained(current, sps, minimum_gain, lengths, work)
-    return fault
+    falls = take_both(confidence, sps, current)
+    if falls >= 0:
+        budget, cut = _budget(current, sps, falls == 1, minimum_gain, _tally(current, work), work)
+        _admit(current, budget, cut, lengths)
+    return falls
 
 
 @_jit
-def plan_budget(confidence, sps, minimum_gain, work):
+def plan_budget(confidence, sps, minimum_gain, room, value, total, held, place):
     """`best_budget` of confidences; the budget, or a fault below 0."""
+    work = Work(room, value, total, held, place)
     current = _room(confidence, work)
     fault = take_both(confidence, sps, current)
-    return best_budget(current, sps, minimum_gain, work) if fault == 0 else fault
+    return best_budget(current, sps, minimum_gain, work) if fault >= 0 else fault
 
 
 @_jit
-def plan_top_k(confidence, budget, lengths, work):
-    """`top_k` of confidences."""
+def plan_top_k(confidence, budget, lengths, room, value, total, held, place):
+    """`top_k` of confidences. Leaves survivals and tally of the step behind, for `budget_of_past`."""
+    work = Work(room, value, total, held, place)
     current = _room(confidence, work)
     fault = take_confidence(confidence, current)
     if fault == 0:
@@ -461,12 +501,15 @@ def plan_top_k(confidence, budget, lengths, work):
 
 
 @_jit
-def plan_lagged(confidence, past, sps, minimum_gain, current, lengths, work):
-    """`top_k` of confidences with the `best_budget` of the survivals `past`; their own go to `current`."""
-    fault = take_both(confidence, sps, current)
-    if fault == 0:
-        top_k(current, best_budget(past, sps, minimum_gain, work), lengths, work)
-    return fault
+def budget_of_past(requests, block, sps, minimum_gain, room, value, total, held, place):
+    """`best_budget` of the survivals and tally that an earlier `plan_top_k` or `recall` left; or a fault."""
+    size = requests * block
+    falls = check_costs(sps, requests, size)
+    if falls < 0:
+        return falls
+    work = Work(room, value, total, held, place)
+    past = room[:size].reshape((requests, block))
+    return _budget(past, sps, falls == 1, minimum_gain, size - held[_BUCKETS], work)[0]
 
 
 # -- who is who between steps: a hash table from request id to row, open addressing --------------------------
@@ -496,16 +539,17 @@ def _slot(ids, slots, wanted):
 
 
 @_jit
-def recall(ids, past_ids, past_slots, past, out):
-    """out[r] = the row of `past` float64[_, γ] that had ids[r], or ones where there was none."""
+def recall(ids, past_ids, past_slots, past, room, value, total, held, place):
+    """Survivals of the requests `ids`: the row of `past` float64[_, γ] that had the id, or ones if none."""
+    block = past.shape[1]
+    out = room[: ids.size * block].reshape((ids.size, block))
     for r in range(ids.size):
-        row = (
-            r
-            if r < past_ids.size and past_ids[r] == ids[r]
-            else past_slots[_slot(past_ids, past_slots, ids[r])]
-        )
-        for k in range(out.shape[1]):
+        row = r
+        if not (r < past_ids.size and past_ids[r] == ids[r]):
+            row = past_slots[_slot(past_ids, past_slots, ids[r])]
+        for k in range(block):
             out[r, k] = past[row, k] if row >= 0 else 1.0
+    _tally(out, Work(room, value, total, held, place))
 
 
 # -- the engine loop --------------------------------------------------------------------------------------

@@ -37,7 +37,9 @@ def survival(confidence: ArrayLike) -> NDArray[np.float64]:
     """
     c = checks.confidences(confidence)
     out = np.empty(c.shape)
-    checks.refuse(kernels.take_confidence(c, out), c)
+    status = kernels.take_confidence(c, out)
+    if status < 0:
+        checks.refuse(status, c)
     return out
 
 
@@ -50,7 +52,13 @@ def early_stop(confidence: ArrayLike, sps: ArrayLike) -> NDArray[np.int32]:
     It takes no minimum gain: a comparison with verifying everything reads confidences behind the position
     being admitted, which would bias the text.
     """
-    return _EARLY_STOP.plan(confidence, sps)
+    c = checks.confidences(confidence)
+    s = checks.costs(sps, c)
+    lengths = np.empty(c.shape[0], np.int32)
+    status = kernels.plan_early_stop(c, s, lengths, *checks.work(c.size))
+    if status < 0:
+        checks.refuse(status, c, s)
+    return lengths
 
 
 def best_budget(confidence: ArrayLike, sps: ArrayLike, minimum_gain: float = 0.0) -> int:
@@ -62,8 +70,9 @@ def best_budget(confidence: ArrayLike, sps: ArrayLike, minimum_gain: float = 0.0
     """
     c = checks.confidences(confidence)
     s = checks.costs(sps, c)
-    budget = kernels.plan_budget(c, s, _gain(minimum_gain), checks.work(c.size))
-    checks.refuse(budget, c, s)
+    budget = kernels.plan_budget(c, s, _gain(minimum_gain), *checks.work(c.size))
+    if budget < 0:
+        checks.refuse(budget, c, s)
     return int(budget)
 
 
@@ -75,7 +84,9 @@ def top_k(confidence: ArrayLike, k: int) -> NDArray[np.int32]:
     c = checks.confidences(confidence)
     lengths = np.empty(c.shape[0], np.int32)
     budget = min(checks.whole_number(k, "the budget k", 0), c.size)
-    checks.refuse(kernels.plan_top_k(c, budget, lengths, checks.work(c.size)), c)
+    status = kernels.plan_top_k(c, budget, lengths, *checks.work(c.size))
+    if status < 0:
+        checks.refuse(status, c)
     return lengths
 
 
@@ -153,7 +164,9 @@ class _SameLength(Policy):
 
     def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
         requests, block = c.shape
-        checks.refuse(kernels.take_confidence(c, checks.work(c.size).survival[: c.size].reshape(c.shape)), c)
+        status = kernels.take_confidence(c, checks.work(c.size).survival[: c.size].reshape(c.shape))
+        if status < 0:
+            checks.refuse(status, c)
         length = self._length(requests, block) if requests else 0
         if length > block:
             raise PolicyError(
@@ -232,7 +245,9 @@ class Threshold(Policy):
         self.name = f"threshold:{repr(self.parameter).removesuffix('.0')}"
 
     def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
-        checks.refuse(kernels.plan_threshold(c, self.parameter, lengths, checks.work(c.size)), c)
+        status = kernels.plan_threshold(c, self.parameter, lengths, checks.work(c.size).survival)
+        if status < 0:
+            checks.refuse(status, c)
 
 
 class EarlyStop(Policy):
@@ -244,10 +259,9 @@ class EarlyStop(Policy):
 
     def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
         s = checks.costs(sps, c)
-        checks.refuse(kernels.plan_early_stop(c, s, lengths, checks.work(c.size)), c, s)
-
-
-_EARLY_STOP = EarlyStop()
+        status = kernels.plan_early_stop(c, s, lengths, *checks.work(c.size))
+        if status < 0:
+            checks.refuse(status, c, s)
 
 
 class Global(Policy):
@@ -263,8 +277,9 @@ class Global(Policy):
 
     def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
         s = checks.costs(sps, c)
-        work = checks.work(c.size)
-        checks.refuse(kernels.plan_unconstrained(c, s, self.minimum_gain, lengths, work), c, s)
+        status = kernels.plan_unconstrained(c, s, self.minimum_gain, lengths, *checks.work(c.size))
+        if status < 0:
+            checks.refuse(status, c, s)
 
 
 class Hindsight(Global):
@@ -275,17 +290,24 @@ class Hindsight(Global):
     pays_sync = False
 
     def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
-        checks.refuse(kernels.take_confidence(c, np.empty(c.shape)), c)
+        checks.refuse(kernels.take_confidence(c, np.empty(c.shape)), c)  # they are not used, but not ignored
         known = checks.acceptances(accepted, c)[:, np.newaxis] > np.arange(c.shape[1])
         super()._plan(known.astype(np.float64), lengths, sps, ids, None)
 
 
-class _Snapshot(NamedTuple):
-    """What a past step is remembered by: its survivals, and whose row each is."""
+class _Snapshot:
+    """A step to be looked back at: its survivals with their tally, and whose row each is."""
 
-    survival: NDArray[np.float64]  # [R, γ]
-    ids: NDArray[np.int64]  # [R]; empty without ids
-    slots: NDArray[np.int64]  # hash table from id to row
+    __slots__ = ("ids", "shape", "slots", "work")
+
+    def __init__(self, shape: tuple[int, int], shared: kernels.Work) -> None:
+        self.shape = shape  # (R, γ)
+        own = kernels.make_work(*shape)
+        self.work = shared._replace(survival=own.survival, total=own.total, held=own.held)
+        self.ids = self.slots = _NOBODY  # int64[R], and a hash table from id to row
+
+
+_NOBODY = np.empty(0, np.int64)
 
 
 class Lagged(Policy):
@@ -312,72 +334,72 @@ class Lagged(Policy):
 
     def reset(self) -> None:
         self._past: deque[_Snapshot] = deque()
-        self._with_ids: bool | None = None
-        self._spare = np.empty((0, 0))  # survivals of a step just forgotten: the next one's memory
-        self._gathered = np.empty((0, 0))
+        self._spare: _Snapshot | None = None  # a step just forgotten: the next one's memory
+        self._with_ids = False
+        self._scratch = kernels.make_work(0, 1)
 
     def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
         s = checks.costs(sps, c)
-        who = self._who(c, ids)
-        if self._past and (self._past[-1].survival.shape[1] != c.shape[1] or self._unrecognisable(c, ids)):
+        requests, block = shape = c.shape
+        past = self._past
+        if past and past[-1].shape != shape and (ids is None or past[-1].shape[1] != block):
             self.reset()
-        current = self._spare if self._spare.shape == c.shape else np.empty(c.shape)
-        if len(self._past) < self.lag:
-            checks.refuse(kernels.take_both(c, s, current), c, s)
-            lengths[:] = c.shape[1]
+            past = self._past
+        present = self._present(shape, ids)
+        if len(past) < self.lag:
+            status = kernels.check_costs(s, requests, c.size)
+            budget = c.size
         else:
-            past = self._recall(self._past[0], who, c.shape)
-            work = checks.work(c.size)
-            status = kernels.plan_lagged(c, past, s, self.minimum_gain, current, lengths, work)
+            looked_at = self._looked_at(past[0], present)
+            status = budget = kernels.budget_of_past(requests, block, s, self.minimum_gain, *looked_at)
+        if status >= 0:
+            status = kernels.plan_top_k(c, budget, lengths, *present.work)
+        if status < 0:
+            self._spare = present
             checks.refuse(status, c, s)
-            self._spare = self._past.popleft().survival
-        if current is self._spare:
-            self._spare = np.empty((0, 0))
-        self._past.append(_Snapshot(current, *who))
+        if len(past) < self.lag:
+            lengths[:] = block
+            self._spare = None
+        else:
+            self._spare = past.popleft()
+        past.append(present)
         self._with_ids = ids is not None
 
-    def _unrecognisable(self, c: NDArray[np.float64], ids: ArrayLike | None) -> bool:
-        return ids is None and self._past[-1].survival.shape[0] != c.shape[0]
-
-    def _who(
-        self, c: NDArray[np.float64], ids: ArrayLike | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(ids, hash table) of this step; the previous step's own objects when nobody came or went."""
-        if self._past and self._with_ids != (ids is not None):
+    def _present(self, shape: tuple[int, int], ids: ArrayLike | None) -> _Snapshot:
+        """Room for this step, with who is who; the previous step's own index when nobody came or went."""
+        last = self._past[-1] if self._past else None
+        if last is not None and self._with_ids != (ids is not None):
             had = "had" if self._with_ids else "had no"
             raise PolicyError(
                 f"policy {self.name}: earlier steps {had} ids; give them always or never, or reset()"
             )
-        if ids is None:
-            return _NOBODY
-        who = checks.request_ids(ids, c.shape[0])
-        if self._past and self._past[-1].ids.tobytes() == who.tobytes():
-            return self._past[-1].ids, self._past[-1].slots
-        who = who.copy()  # the caller may write into its own array before the next step
-        slots = np.empty(2 << who.size.bit_length(), np.int64)
-        twice = kernels.index_ids(who, slots)
-        if twice >= 0:
-            raise PolicyError(
-                f"ids[{twice}] is {who[twice]}, which an earlier row has too; ids name one request each"
-            )
-        return who, slots
+        if self._scratch.value.size < shape[0] * shape[1]:
+            self._scratch = kernels.make_work(*shape)
+        present, self._spare = self._spare, None
+        if present is None or present.shape != shape or present.work.value is not self._scratch.value:
+            present = _Snapshot(shape, self._scratch)
+        present.ids = present.slots = _NOBODY
+        if ids is not None:
+            who = checks.request_ids(ids, shape[0])
+            if last is not None and last.ids.tobytes() == who.tobytes():
+                present.ids, present.slots = last.ids, last.slots
+            else:
+                present.ids = who.copy()  # the caller may write into its own array before the next step
+                present.slots = np.empty(2 << who.size.bit_length(), np.int64)
+                twice = kernels.index_ids(present.ids, present.slots)
+                if twice >= 0:
+                    raise PolicyError(
+                        f"ids[{twice}] is {who[twice]}, as an earlier row is; give every request its own"
+                    )
+        return present
 
-    def _recall(
-        self,
-        past: _Snapshot,
-        who: tuple[NDArray[np.int64], NDArray[np.int64]],
-        shape: tuple[int, ...],
-    ) -> NDArray[np.float64]:
-        """Survivals [R, γ] of `past`, in the order of the present requests."""
-        if past.ids is who[0]:
-            return past.survival
-        if self._gathered.shape != shape:
-            self._gathered = np.empty(shape)
-        kernels.recall(who[0], past.ids, past.slots, past.survival, self._gathered)
-        return self._gathered
-
-
-_NOBODY = (np.empty(0, np.int64), np.empty(0, np.int64))
+    def _looked_at(self, past: _Snapshot, present: _Snapshot) -> kernels.Work:
+        """Survivals of `past` with their tally, in the order of the present requests."""
+        if not self._with_ids or past.ids is present.ids:
+            return past.work
+        survival = past.work.survival[: past.shape[0] * past.shape[1]].reshape(past.shape)
+        kernels.recall(present.ids, past.ids, past.slots, survival, *self._scratch)
+        return self._scratch
 
 
 def _gain(minimum_gain: float) -> float:

@@ -143,7 +143,7 @@ def promised(world: World, request: int, length: int) -> Law:
 def _memory(policy: schedule.Policy) -> object:
     """What a policy carries from step to step, as a dictionary key."""
     past = getattr(policy, "_past", ())
-    return tuple((snapshot.ids.tobytes(), snapshot.survival.tobytes()) for snapshot in past)
+    return tuple((s.ids.tobytes(), s.work.survival[: s.ids.size * s.shape[1]].tobytes()) for s in past)
 
 
 def served(
