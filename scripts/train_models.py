@@ -62,6 +62,7 @@ def smollm2(options: argparse.Namespace) -> None:
         reduced_precision=not options.full_precision,
         loss=LossWeights(),
         regression=options.regression,
+        feature_noise=options.noise,
         seed=options.seed,
     )
     report = train(
@@ -76,6 +77,7 @@ def smollm2(options: argparse.Namespace) -> None:
         keep_checkpoint=True,
         from_target=options.from_target,
         start=options.start,
+        confidence_stats=True,
     )
     print(json.dumps(report, indent=1))
 
@@ -188,6 +190,7 @@ def main() -> None:
     one.add_argument("--from-target", action="store_true")
     one.add_argument("--start", type=Path, help="checkpoint.pt of an earlier run to take the weights from")
     one.add_argument("--regression", type=float, default=0.0)
+    one.add_argument("--noise", type=float, default=0.0)
     one.add_argument("--full-precision", action="store_true", help="float32 products (CPUs without bfloat16)")
     one.set_defaults(run=smollm2)
     small = commands.add_parser("tiny")

@@ -108,7 +108,7 @@ def fit_confidence(
     pool: Sequence[Text],
     seed: int = 0,
     anchors: int = 24,
-    limit: int = 40000,
+    limit: int = 16000,
     penalty: float = 1e-4,
 ) -> float:
     """Refit the confidence head (linear, convex) on the pool; returns the final weighted cross-entropy.
@@ -171,7 +171,7 @@ def evaluate(
     anchors: int = 16,
     seed: int = 1,
     temperature: float = 1.0,
-    limit: int = 20000,
+    limit: int = 8000,
 ) -> dict[str, Any]:
     """Measure on a pool: anchor-mean tau (bonus included), acceptance per position, AUC and raw ECE, by
     domain.

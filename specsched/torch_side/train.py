@@ -29,6 +29,7 @@ from .data import TrainingText, build_cache
 from .drafter import make_drafter, save_drafter
 from .drafter_base import Drafter
 from .drafter_config import DrafterConfig
+from .heads import ConfidenceHead
 from .losses import HeadLoss, LossWeights, confidence_loss, head_loss, position_weights
 from .target import Target
 
@@ -50,6 +51,8 @@ class TrainSettings:
     seed: int = 0
     curriculum: tuple[tuple[float, int], ...] = ()
     """(share of the steps, block size): shorter blocks first, with more anchors in proportion"""
+    feature_noise: float = 0.0
+    """Standard deviation of noise on the features (each of unit scale), against learning texts by heart"""
     regression: float = 0.0
     """Weight of an early extra loss, the relative squared error against the target's own hidden states (the
     LM
@@ -122,6 +125,10 @@ class Trainer:
         law = self.text.law(texts, anchors, self.target if s.whole_law else None)
         device = self.target.device
         batch = type(batch)(*(x.to(device) for x in batch))
+        if s.feature_noise > 0:
+            generator = torch.Generator(device).manual_seed(s.seed * 1_000_003 + step)
+            noise = torch.randn(batch.features.shape, generator=generator, device=device)
+            batch = batch._replace(features=batch.features + s.feature_noise * noise)
         law = law.to(device)
         inside = inside.to(device)
         weight = (inside * position_weights(g, s.loss.decay, device)).flatten()
@@ -140,11 +147,7 @@ class Trainer:
             )
         head = self.drafter.confidence_head
         if head is not None and s.loss.confidence > 0:
-            stats = None
-            if head.with_stats:
-                # Top tokens alone give no entropy; the fit on held-out text (fit.py) trains these two inputs.
-                stats = torch.zeros(*out.hidden.shape[:2], 2, device=device)
-            logit = head(out.hidden, out.embedded, stats)
+            logit = head(out.hidden, out.embedded)
             loss = loss + s.loss.confidence * confidence_loss(logit.flatten(), result.accept, weight)
         return loss, result, inside
 
@@ -242,6 +245,12 @@ def draft_vocabulary(text: TrainingText, vocab_size: int, size: int | None) -> t
     return ids, float(mass[ids].sum() / max(mass.sum(), 1e-9))
 
 
+def add_draft_stats(drafter: Drafter) -> None:
+    """Give the confidence head two more inputs (config `confidence_draft_stats`); it must be fitted anew."""
+    drafter.config = drafter.config.replace(confidence_draft_stats=True)
+    drafter.confidence_head = ConfidenceHead(drafter.config).to(drafter.fc.weight)
+
+
 @torch.no_grad()
 def start_from_target(drafter: Drafter, target: Target, scale: Tensor) -> None:
     """Start a DSpark or DFlash drafter from the target's last blocks instead of noise; it learns faster at
@@ -296,6 +305,7 @@ def train(
     cache: str | os.PathLike[str] | None = None,
     draft_vocab_size: int | None = None,
     held_out: float = 0.18,
+    confidence_stats: bool = False,
     from_target: bool = False,
     start: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 200,
@@ -306,14 +316,17 @@ def train(
     """Train a drafter of shape `config` on sampled-text shards and write it to the folder `out`.
 
     Resumes from `out`/checkpoint.pt when there is one (also after more shards were added). `cache` holds the
-    target's view of the text (default: `out`/text). `from_target`: see `start_from_target`;
-    `start`: see `warm_start`. Returns the measurements of the held-out side (see
-    fit.py).
+    target's view of the text (default: `out`/text). `from_target`: see `start_from_target`; `start`: see
+    `warm_start`; `confidence_stats`: see `add_draft_stats`. Returns what was measured on the held-out side.
     Raises SpecschedError when text, target and config do not belong together.
     """
     from .fit import evaluate, fit_confidence
 
     settings = settings or TrainSettings()
+    if config.confidence_draft_stats:
+        raise SpecschedError(
+            "draft statistics join the confidence head after training: pass confidence_stats"
+        )
     out = Path(out)
     if not shards:
         raise SpecschedError("no text shards given; make some with python -m specsched.torch_side.sample")
@@ -346,6 +359,8 @@ def train(
     _run(trainer, checkpoint, checkpoint_every, progress, on_step)
     pool = text.of(held_out=True)
     if pool and drafter.confidence_head is not None:
+        if confidence_stats:
+            add_draft_stats(drafter)
         fit_confidence(drafter, target, text, pool, settings.seed)
     report = evaluate(drafter, target, text, pool) if pool else {}
     anchors = sum(t.anchors for t in text.of(held_out=False))
