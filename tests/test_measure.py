@@ -102,6 +102,14 @@ def test_passes_off_the_graph_are_a_curve_of_their_own() -> None:
     assert fit.eager[256] - fit.verify[256] == pytest.approx(0.02, rel=0.01)
 
 
+def test_wild_noise_leaves_no_pass_without_a_cost() -> None:
+    for seed in range(5):
+        tokens, requests, kv, seconds = (column[::9] for column in grid(seed, 1.0))
+        fit = fit_steps(tokens, requests, kv, seconds)
+        assert all(cost > 0.049 * seconds[tokens == b].min() for b, cost in fit.verify.items())
+        assert fit.overhead.min() == 0.0
+
+
 @pytest.mark.parametrize("bad", [[], [0.0], [math.nan], [-1.0]])
 def test_nothing_is_fitted_to_times_that_are_none(bad: list[float]) -> None:
     ones = np.ones(len(bad), dtype=np.int64)

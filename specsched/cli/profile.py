@@ -112,7 +112,7 @@ def _measured(options: dict[str, Any]) -> StepProfile:
             seed=options["seed"],
             progress=progress,
         )
-    common.warn((made.fit or {}).get("notes") or [])
+    common.warn(made.provenance.get("warnings") or [])
     return made
 
 

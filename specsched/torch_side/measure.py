@@ -99,7 +99,8 @@ def _bundled_drafter(model: str) -> str:
     own = sorted(n for n in names if n.startswith(f"{model}-dspark"))
     if not own:
         raise SpecschedError(
-            f"no bundled drafter belongs to {model!r}; give one. Bundled: {', '.join(names) or 'none'}"
+            f"no bundled drafter belongs to {model!r}; give one (--drafter). "
+            f"Bundled: {', '.join(names) or 'none'}"
         )
     return next((n for n in own if n.endswith("markov")), own[0])
 

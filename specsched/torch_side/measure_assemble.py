@@ -39,6 +39,7 @@ def assemble(
         "tool": f"specsched {__version__}",
         "host": before,
         "notes": " ".join([notes, *run.notes]),
+        "warnings": run.notes,
     }
     profile = StepProfile.from_dict(document, document["name"])
     error = np.abs(_whole_steps(profile, run) if _has_steps(run) else pass_error)
@@ -51,7 +52,6 @@ def assemble(
         "stopped": run.stopped,
         "out_of_memory": len(run.dropped),
         "drift": None if run.drift is None else round(run.drift, 5),
-        "notes": run.notes,
     }
     document["samples"] = [s.to_dict() for s in sorted(run.samples, key=lambda s: s.order)]
     document["samples"] += [s.to_dict() | {"kind": "anchor"} for s in run.anchors]

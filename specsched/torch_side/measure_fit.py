@@ -5,7 +5,7 @@
 verify is free at every B measured, so that cliffs and inversions survive; attention is piecewise linear from
 0 at N = 0; overhead is free at every R, pulled weakly towards a straight line where the data leave it open.
 All are non-negative and minimise the squared *relative* error of the medians. A constant cannot be told from
-verify's own level and stays there: `bias_seconds` is 0.
+verify's own level and stays there: `bias_seconds` is 0, and overhead is 0 at its cheapest R.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from ..errors import ProfileError
 from .measure_run import Sample
 
+LEAST = 0.05  # of the fastest pass of a size: no noise may explain all of it by R and N
 PULL = 0.02  # of a median step: how much a bend of a curve weighs against the relative error of a sample
 
 
@@ -58,9 +59,10 @@ def fit_steps(
     rs, at_r = np.unique(np.asarray(requests), return_inverse=True)
     knots = _knots(np.asarray(context_tokens, dtype=np.float64))
     scale = float(np.median(seconds))
+    at_size = at_size.reshape(-1)
     design = np.hstack(
         [
-            np.eye(len(sizes))[at_size.reshape(-1)],
+            np.eye(len(sizes))[at_size],
             _hats(np.asarray(context_tokens, dtype=np.float64), knots)[:, 1:],
             np.eye(len(rs))[at_r.reshape(-1)],
         ]
@@ -73,10 +75,15 @@ def fit_steps(
     blank = np.zeros(len(sizes) + len(knots) - 1)
     for bend in [*_bends(rs.astype(np.float64)), np.eye(len(rs))[0]]:
         rows.append(PULL * np.concatenate([blank, bend])[None])
-    target = np.concatenate([np.ones(n), np.zeros(len(rows) - 1)])
-    solved = _non_negative(np.concatenate(rows), target) * scale
+    stacked = np.concatenate(rows)
+    target = np.concatenate([np.ones(n), np.zeros(len(stacked) - n)])
+    floor = np.zeros(stacked.shape[1])
+    floor[: len(sizes)] = [LEAST * seconds[at_size == i].min() / scale for i in range(len(sizes))]
+    solved = (floor + _non_negative(stacked, target - stacked @ floor)) * scale
     predicted = design @ solved
     theta, attention, overhead = np.split(solved, [len(sizes), len(sizes) + len(knots) - 1])
+    constant = overhead.min()
+    theta, overhead = theta + constant, overhead - constant
     cost = {(int(e), int(b)): float(t) for (e, b), t in zip(sizes, theta, strict=True)}
     return StepFit(
         verify={b: t for (e, b), t in cost.items() if not e},
