@@ -1,4 +1,4 @@
-"""Notebooks run from top to bottom, in under two minutes each, and hold no outputs in git."""
+"""Notebooks run from top to bottom without warnings, and hold no outputs in git."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ import nbformat
 from nbclient import NotebookClient
 
 notebook = nbformat.read(sys.argv[1], as_version=4)
-NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=sys.argv[2])
+NotebookClient(notebook, timeout=400, kernel_name="python3").execute(cwd=sys.argv[2])
 outputs = [o for cell in notebook.cells for o in cell.get("outputs", [])]
-sys.exit("; ".join(o.text for o in outputs if o.output_type == "stream" and o.name == "stderr"))
+said = [o.text for o in outputs if o.output_type == "stream" and o.name == "stderr"]
+sys.exit("; ".join(text for text in said if not text.startswith("[IPKernelApp]")))
 """
 
 
@@ -43,5 +44,5 @@ def test_outputs_are_stripped(path: Path) -> None:
 def test_runs_from_top_to_bottom(path: Path, tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     command = [sys.executable, "-c", EXECUTE, str(path), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]

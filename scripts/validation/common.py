@@ -18,11 +18,15 @@ class Absent(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """How a check runs. `quick` cuts sizes for the tests; `figures` None draws nothing."""
+    """How a check runs. `quick` cuts sizes for the tests; `figures` None draws nothing.
+
+    `cpu_time`: the own engine is timed in CPU seconds of its process, for a machine that is not quiet.
+    """
 
     shared: Path
     figures: Path | None = FIGURES
     quick: bool = False
+    cpu_time: bool = False
 
 
 def data_file(settings: Settings, *parts: str) -> Path:
@@ -83,3 +87,8 @@ def table(head: list[str], body: list[list[Any]]) -> str:
 def percent(value: float, signed: bool = True) -> str:
     """0.0512 as `+5 %`."""
     return f"{value:+.0%}".replace("%", " %") if signed else f"{value:.0%}".replace("%", " %")
+
+
+def gain(value: float) -> str:
+    """A gain as `+51 %`, a large one as a factor: `×7.6`."""
+    return percent(value) if value < 1 else f"×{1.0 + value:.1f}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from types import ModuleType
 from typing import Any
 
@@ -40,7 +41,8 @@ predicted / published - 1.
 NOT_RUN = "**Not run.** No numbers of this section are in docs/validation.json."
 NOT_RUN_WHY = {
     "engine": "**Not run yet on a quiet machine.** Engine and simulator have not been compared on a wall\n"
-    "clock: `python scripts/validate.py --only engine` does it in about ten minutes, and refuses on a busy\nmachine.",
+    "clock: `python scripts/validate.py --only engine` does it in about ten minutes, and refuses on a\n"
+    "busy machine.",
     "drafters": "**Not run.** The tiny drafters were not in models/ when this was written;\n"
     "`python scripts/validate.py --only drafters` compares them.",
 }
@@ -63,6 +65,31 @@ def as_json(numbers: dict[str, Any]) -> str:
     return json.dumps({name: numbers[name] for name in SECTIONS if name in numbers}, indent=1) + "\n"
 
 
+def filled(text: str) -> str:
+    """Prose and lists refilled to the width of the other documents; tables, figures and headings as they
+    are."""
+    blocks = []
+    for block in text.split("\n\n"):
+        if block.startswith(("|", "!", "#")):
+            blocks.append(block)
+            continue
+        items: list[str] = []
+        for line in block.split("\n"):
+            if line.startswith("- ") or not items:
+                items.append(line)
+            else:
+                items[-1] += " " + line.strip()
+        blocks.append("\n".join(textwrap.fill(i, 118, **_shape(i), **_WHOLE_WORDS) for i in items))
+    return "\n\n".join(blocks)
+
+
+_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+
+
+def _shape(item: str) -> dict[str, str]:
+    return {"subsequent_indent": "  " if item.startswith("- ") else ""}
+
+
 def as_text(numbers: dict[str, Any]) -> str:
     """The whole document."""
     # What JSON makes of keys and tuples, so that stored and fresh numbers give the same text.
@@ -71,7 +98,7 @@ def as_text(numbers: dict[str, Any]) -> str:
     for name, title in TITLES.items():
         body = SECTIONS[name].text(numbers[name]) if name in numbers else NOT_RUN_WHY.get(name, NOT_RUN)
         parts.append(f"## {title}\n\n{body.strip()}\n")
-    return "\n".join([*parts, TAIL])
+    return filled("\n".join([*parts, TAIL])).strip() + "\n"
 
 
 def store(numbers: dict[str, Any]) -> None:

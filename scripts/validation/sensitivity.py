@@ -64,8 +64,10 @@ def scaled(profile: StepProfile, blocks: dict[str, float]) -> StepProfile:
 def longer(profile: StepProfile, factor: float) -> StepProfile:
     """`profile` as if every request read `factor` times its context."""
     document = profile.to_dict()
-    attention = document["attention"]
-    document["attention"] = {**attention, "kv_tokens": [n / factor for n in attention["kv_tokens"]]}
+    assert profile.attention is not None
+    points = sorted({max(1, round(n / factor)) for n in document["attention"]["kv_tokens"]})
+    seconds = [float(profile.attention(n * factor)) for n in points]
+    document["attention"] = {**document["attention"], "kv_tokens": points, "seconds": seconds}
     return StepProfile.from_dict(document)
 
 
