@@ -142,7 +142,7 @@ def test_a_wrong_coupling_would_be_noticed(both, monkeypatch):
     rounds = [o.rounds for o in real["fixed"] if o.rounds]
 
     def p_value():
-        dense = [r for r in recorded(target, drafter, 1200, seed=1)[1] if len(r.position)]
+        dense = [r for r in recorded(target, drafter, 500, seed=1)[1] if len(r.position)]
         accepted = same_p_value(
             histogram([r.accepted[0] for r in dense], 4), histogram([r[0].accepted for r in rounds], 4)
         )
