@@ -23,7 +23,7 @@ from specsched.profile import load_profile
 from specsched.shapes import MODELS, ModelShape, vllm_capture_sizes
 from specsched.torch_side import measure, measure_cuda, measure_grid, measure_host
 from specsched.torch_side.drafter import save_drafter
-from specsched.torch_side.measure_decoder import PagedDecoder, PassInputs, Verdict, reject
+from specsched.torch_side.measure_decoder import PagedDecoder, PassInputs, Verdict, grouped, reject
 from specsched.torch_side.measure_draft import DraftInputs, draft_block, random_drafter
 from specsched.torch_side.measure_fit import blocks, fit_steps
 from specsched.torch_side.measure_grid import Point
@@ -575,6 +575,14 @@ def test_experts_are_the_weighted_sum_of_the_chosen() -> None:
             gate, up = (layer.gate_up[e] @ row).chunk(2)
             expected += share * (layer.down[e] @ (torch.nn.functional.silu(gate) * up))
         torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.skipif(not hasattr(torch.nn.functional, "grouped_mm"), reason="this PyTorch has no grouped_mm")
+def test_the_grouped_product_of_a_gpu_has_the_layout_assumed() -> None:
+    x, weight = torch.randn(6, 16).bfloat16(), torch.randn(3, 8, 16).bfloat16()
+    ends = torch.tensor([2, 2, 6], dtype=torch.int32)
+    theirs = torch.nn.functional.grouped_mm(x, weight.transpose(1, 2), offs=ends)
+    torch.testing.assert_close(grouped(x, weight, ends), theirs, rtol=2e-2, atol=2e-2)
 
 
 def test_rejection_on_the_device_keeps_the_targets_law() -> None:
