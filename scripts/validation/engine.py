@@ -106,9 +106,9 @@ def measure_and_compare(
     calibration = ss.fit_sts(trace, method=METHOD)
     loads = (1, 3) if quick else LOADS
     policies = policies_for(drafter.block_size)
-    repeats, seconds, steps = (2, 0.0, 6) if quick else (3, 2.0, 60)
+    repeats, *least = (2, 0.0, 6, 2) if quick else (3, 2.0, 60, 5)
     windows = interleaved(
-        target, drafter, profile, calibration, rows, loads, policies, tokens, repeats, seconds, steps
+        target, drafter, profile, calibration, rows, loads, policies, tokens, repeats, least
     )
     simulated = simulate_all(trace, profile, calibration, loads, policies, 100 if quick else 1500)
     return {
@@ -176,8 +176,7 @@ def interleaved(
     policies: Sequence[str],
     tokens: int,
     repeats: int,
-    seconds: float,
-    steps: int,
+    least: Sequence[Any],
 ) -> dict[tuple[str, int], list[Any]]:
     """Engine runs by (policy, load): every repeat visits all loads, and at each load all policies in
     another order."""
@@ -203,7 +202,7 @@ def interleaved(
                     profile=profile,
                     calibration=calibration,
                 )
-                found[policy, load].append(run_window(engine, ids, load, tokens, seconds, steps, repeat))
+                found[policy, load].append(run_window(engine, ids, load, tokens, *least, repeat))
     return found
 
 

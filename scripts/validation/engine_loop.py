@@ -56,10 +56,13 @@ def run_window(
     max_tokens: int,
     seconds: float,
     fewest_steps: int,
+    fewest_ended: int,
     seed: int,
 ) -> Window:
-    """Serve `users` at once; measure once every first, staggered request has ended, for `seconds` and
-    `fewest_steps` at least."""
+    """Serve `users` at once; measure from when every first, staggered request has ended.
+
+    It goes on for `seconds`, `fewest_steps` steps and `fewest_ended` ended requests, all of them at least.
+    """
     rng = np.random.default_rng([seed, users])
     order = rng.permutation(len(prompts))
     window, counter, clock = Window(), 0, 0.0
@@ -104,7 +107,8 @@ def run_window(
             if measuring and decoded > 0:
                 window.speeds.append(decoded / (clock - begun[id(out)]))
             initial.discard(id(out))
-        if window.seconds >= seconds and window.steps >= fewest_steps:
+        enough = window.steps >= fewest_steps and len(window.speeds) >= fewest_ended
+        if window.seconds >= seconds and enough:
             return window
 
 
