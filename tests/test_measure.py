@@ -267,7 +267,7 @@ def test_the_time_budget_ends_a_run() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        torch.OutOfMemoryError("CUDA out of memory"),
+        torch.cuda.OutOfMemoryError("CUDA out of memory"),
         MemoryError("pages"),
         RuntimeError("CUDA error: out of memory"),
     ],

@@ -209,7 +209,7 @@ def out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory, of the device or of the host, ran out."""
     if error.__context__ is not None and out_of_memory(error.__context__):
         return True  # the capture of a graph reports its own end instead
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+    return isinstance(error, (torch.cuda.OutOfMemoryError, MemoryError)) or (
         isinstance(error, RuntimeError)
         and any(
             words in str(error).lower()
