@@ -97,7 +97,7 @@ def evaluate(
     \b
     Examples:
       specsched drafter eval --target smollm2 --drafter ./drafter --prompts prompts.json
-      specsched drafter eval --target tiny --drafter tiny-dspark-markov --prompts p.json --policy fixed:3 --json
+      specsched drafter eval --target tiny --drafter tiny-dspark-markov --prompts p.json --policy off --json
     """
     if not prompts.is_file():
         raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
