@@ -876,9 +876,13 @@ def _step_seconds(cost, plan, base, tokens):
 def _price(cost, plan, place, block, sps):
     """sps[B] of this very step: its requests, KV and prefill tokens are priced in."""
     base = _base_seconds(cost, plan, place)
-    requests = place[DECODING]
+    requests, prefill = place[DECODING], place[PREFILL]
+    # `_step_seconds` written out: handing it the tuples costs twenty times the arithmetic.
+    verify, left = cost.verify, 1.0
+    if plan.drafts and cost.enabling_fraction > 0.0:
+        left = 1.0 - cost.enabling_fraction
     for tokens in range(requests, requests * (1 + block) + 1):
-        seconds = _step_seconds(cost, plan, base, tokens + place[PREFILL])
+        seconds = (base + verify[tokens + prefill]) / left
         # No cost there (above the capture limit, no eager curve): such a pass must never look worth it.
         sps[tokens] = 0.0 if np.isnan(seconds) else 1.0 / seconds
 
