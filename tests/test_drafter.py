@@ -6,6 +6,7 @@ greedy decoding identical round by round.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from specsched.errors import FormatError, SpecschedError  # noqa: E402
+from specsched.files import bundled_dir  # noqa: E402
 from specsched.torch_side.drafter import load_drafter, make_drafter, save_drafter  # noqa: E402
 from specsched.torch_side.drafter_base import TeacherBatch  # noqa: E402
 from specsched.torch_side.drafter_config import DrafterConfig  # noqa: E402
@@ -248,6 +250,22 @@ def test_a_shorter_block_is_the_beginning_of_nothing_else(target, tmp_path):
     long = drafter.draft(tokens[rows, 8], at, _filled(drafter, tokens, features), 0)
     block = short.draft(tokens[rows, 8], at, _filled(short, tokens, features), 0)
     assert torch.equal(block.tokens, long.tokens[:, :2])
+
+
+def test_bundled_models_load_and_fit_in_forty_megabytes():
+    folder = bundled_dir("models")
+    files = [f for f in folder.rglob("*") if f.is_file()]
+    assert sum(f.stat().st_size for f in files) <= 40e6
+    tiny = load_target("tiny")
+    names = sorted(f.parent.name for f in files if f.name == "config.json" and "target" not in f.parent.name)
+    assert "smollm2-dspark" in names
+    for name in names:
+        if name.startswith("tiny-"):
+            drafter = load_drafter(name, tiny)
+            assert drafter.config.num_target_layers == tiny.config.num_hidden_layers
+        else:
+            config = DrafterConfig.from_dict(json.loads((folder / name / "config.json").read_text()))
+            assert (config.block_size, config.vocab_size) == (7, 49152)
 
 
 def test_errors_name_the_problem(target, tmp_path):
