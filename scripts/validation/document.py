@@ -52,6 +52,7 @@ TAIL = """## Not checked
   `torch_side` there): waits for a GPU.
 - Adaptive verification in a published engine: no sweep of it with a matching cost table is public. The
   lagged rows above are predictions nobody has checked.
+- vLLM's other published sweep (DeepSeek-V4-Flash on eight MI355X): it comes without a cost table.
 - Memory pressure, preemption and open arrivals against a real engine.
 """
 
