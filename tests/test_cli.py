@@ -228,7 +228,12 @@ def test_interrupt_ends_a_real_process_with_130() -> None:
         "@g.command()\ndef work():\n    print('ready', flush=True)\n    time.sleep(60)\ng(['work'])"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     with process:
         assert process.stdout is not None
@@ -304,13 +309,18 @@ def test_progress_shows_nothing_before_it_lasts(capsys: pytest.CaptureFixture[st
 def test_an_interrupt_reaches_the_workers() -> None:
     from specsched.cli.common import Progress
 
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a background job starts with it ignored
     progress = Progress()
-    with pytest.raises(KeyboardInterrupt), progress:
-        signal.raise_signal(signal.SIGINT)
+    try:
+        with pytest.raises(KeyboardInterrupt), progress:
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     with ThreadPoolExecutor(1) as pool, pytest.raises(KeyboardInterrupt):
         pool.submit(progress, 1, 1, "work").result()
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_progress_writes_plain_lines_where_there_is_no_terminal(

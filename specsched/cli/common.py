@@ -322,7 +322,8 @@ class Progress:
         self._bar.update(done - self._bar.n)
 
     def __enter__(self) -> Progress:
-        if self._workers and threading.current_thread() is threading.main_thread():
+        listens = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN  # as it is not under nohup
+        if self._workers and listens and threading.current_thread() is threading.main_thread():
             self._handler = signal.signal(signal.SIGINT, self._interrupt)
         return self
 
