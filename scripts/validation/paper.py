@@ -302,8 +302,8 @@ def draw(settings: Settings, models: dict[str, Any]) -> None:
     save(figure, settings, "paper_production")
 
 
-def text(numbers: dict[str, Any]) -> str:
-    """The section of the document."""
+def _rows_of(numbers: dict[str, Any]) -> tuple[list[list[str]], list[list[str]]]:
+    """(rows of the comparison, rows of the variations)."""
     body, spread = [], []
     for name, m in numbers["models"].items():
         for sla, g in m["sla"].items():
@@ -331,6 +331,12 @@ def text(numbers: dict[str, Any]) -> str:
                     f"{v['verified_at_most_load']:.1f}",
                 ]
             )
+    return body, spread
+
+
+def text(numbers: dict[str, Any]) -> str:
+    """The section of the document."""
+    body, spread = _rows_of(numbers)
     flash, pro = numbers["models"]["V4-Flash"], numbers["models"]["V4-Pro"]
     wide = {name: m["varied"]["as assumed"]["verified"] for name, m in numbers["models"].items()}
     strict = flash["sla"]["120"]

@@ -297,13 +297,12 @@ def draw(settings: Settings, numbers: dict[str, Any]) -> None:
     save(figure, settings, "published_engine")
 
 
-def text(numbers: dict[str, Any]) -> str:
-    """The section of the document."""
-    n, loads = numbers, numbers["loads"]
+def _rows_of(n: dict[str, Any]) -> list[list[str]]:
+    """The comparison of fixed-7, one row a load, and the lagged prediction beside it."""
     fixed, lagged = n["predicted"]["fixed:7"], n["predicted"]["lagged:2"]
     real = n["published"]["fixed:7"]
     body = []
-    for i, c in enumerate(loads):
+    for i, c in enumerate(n["loads"]):
         mark = " (fitted)" if c == 1 else " (clipped)" if c in n["published"]["clipped"] else ""
         body.append(
             [
@@ -320,6 +319,15 @@ def text(numbers: dict[str, Any]) -> str:
                 f"{lagged['verified'][i]:.1f}",
             ]
         )
+    return body
+
+
+def text(numbers: dict[str, Any]) -> str:
+    """The section of the document."""
+    n, loads = numbers, numbers["loads"]
+    fixed = n["predicted"]["fixed:7"]
+    real = n["published"]["fixed:7"]
+    body = _rows_of(n)
     head = [
         *("users", "user, published", "predicted", "error", "in all, published", "predicted", "error"),
         *("steps off graph", "user, no prefill", "lagged:2, user", "verified"),
