@@ -8,6 +8,6 @@
     drafters     figures 2 to 4 of the paper in kind, with the bundled drafters
 
 Each has `run(settings) -> dict` of plain numbers (or raises `Absent` where its data is not here), and
-`text(numbers)`, its section
-of docs/validation.md; `document` puts them together. What was measured or predicted is in docs/validation.json.
+`text(numbers)`, its section of docs/validation.md; `document` puts them together. What was measured or
+predicted is in docs/validation.json.
 """
