@@ -16,15 +16,9 @@ from specsched.torch_side.drafter import load_drafter, make_drafter  # noqa: E40
 from specsched.torch_side.drafter_config import DrafterConfig  # noqa: E402
 from specsched.torch_side.fit import evaluate, observe  # noqa: E402
 from specsched.torch_side.losses import LossWeights, TargetLaw, head_loss, position_weights  # noqa: E402
+from specsched.torch_side.starts import draft_vocabulary, start_from_target, warm_start  # noqa: E402
 from specsched.torch_side.target import Target, TargetConfig  # noqa: E402
-from specsched.torch_side.train import (  # noqa: E402
-    Trainer,
-    TrainSettings,
-    draft_vocabulary,
-    start_from_target,
-    train,
-    warm_start,
-)
+from specsched.torch_side.train import Trainer, TrainSettings, train  # noqa: E402
 
 V, D, G = 31, 16, 4
 

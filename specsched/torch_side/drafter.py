@@ -236,7 +236,10 @@ def make_drafter(
     with torch.no_grad():
         for name, parameter in drafter.named_parameters():
             if parameter.dim() == 2:
-                parameter.normal_(0, 0.02, generator=generator)
+                # The small projections of gated and RNN heads would start all but switched off at 0.02.
+                small = name.startswith("markov_head.") and name.endswith("_proj.weight")
+                spread = parameter.shape[1] ** -0.5 if small else 0.02
+                parameter.normal_(0, spread, generator=generator)
             elif name.endswith("bias"):
                 parameter.zero_()
         if drafter.markov_w2 is not None:

@@ -187,7 +187,7 @@ def evaluate(
             if head is None
             else head.proj(seen.inputs.to(head.proj.weight)).squeeze(-1)
         )
-    score = logit.float().sigmoid().cumprod(-1)
+    score = logit.float().cpu().sigmoid().cumprod(-1)
     alive = survival(seen.ratio, seen.inside)
     full = seen.inside.all(-1)
     names = [pool[i].domain for i in seen.anchor.tolist()]
