@@ -88,7 +88,8 @@ def plan(
                 sum(len(f.trials) for f in fleets), None, name
             )
     rows = map_points(lambda fleet: _row(fleet, gpu_cost), fleets, workers)
-    return _document(traffic, fleets, rows, note, ttft_ms, gpu_cost)
+    asked = rate if rate is not None else workload.rate
+    return _document(traffic, fleets, rows, note, asked, ttft_ms, gpu_cost)
 
 
 def _document(
@@ -96,6 +97,7 @@ def _document(
     fleets: list[Fleet],
     rows: list[dict[str, Any]],
     note: dict[str, Any],
+    rate: float,
     ttft_ms: float | None,
     gpu_cost: float | None,
 ) -> dict[str, Any]:
@@ -106,7 +108,8 @@ def _document(
         "sla_tps": traffic.sla_tps,
         "sla_fraction": traffic.share,
         "ttft_ms": ttft_ms,
-        "rate": workload.rate,
+        "rate": rate,
+        "rate_simulated": workload.rate,
         "burstiness": workload.burstiness,
         "requests": len(workload),
         "profile": traffic.profile.name,

@@ -58,8 +58,8 @@ def ratio_bounds(numerator: np.ndarray, denominator: np.ndarray, weights: np.nda
 
 
 def quantile_bounds(values: np.ndarray, quantile: float, weights: np.ndarray) -> list[float] | None:
-    """Interval of a quantile of `values` float64[n]."""
+    """Interval of the smallest value that more than `quantile` of the replays do not exceed (float64[n])."""
     order = np.argsort(values, kind="stable")
     mass = np.cumsum(weights[:, order], axis=1)
-    at = np.argmax(mass >= quantile * mass[:, -1:], axis=1)
+    at = np.argmax(mass > quantile * mass[:, -1:], axis=1)
     return bounds(values[order][at])

@@ -225,8 +225,16 @@ def _ratio(a: Any, b: Any) -> float:
 
 
 def _spread(values: np.ndarray, quantiles: tuple[str, ...]) -> dict[str, float]:
-    """Mean and quantiles; a run in which nothing was decoded has none, and says so with an empty dict."""
+    """Mean and quantiles; a run in which nothing was decoded has none, and says so with an empty dict.
+
+    `p05` is the greatest value that 95 % reach, `p95` the least that 95 % do not exceed: where 95 % of the
+    requests reach an SLA, so does p05.
+    """
     if values.size == 0:
         return {}
-    at = np.quantile(values, [int(q[1:]) / 100.0 for q in quantiles], method="inverted_cdf")
-    return {"mean": float(values.mean()), **{q: float(v) for q, v in zip(quantiles, at, strict=True)}}
+    rising, n = np.sort(values), values.size
+    spread = {"mean": float(values.mean())}
+    for name in quantiles:
+        percent = int(name[1:])
+        spread[name] = float(rising[percent * n // 100 if percent < 50 else -(-percent * n // 100) - 1])
+    return spread
