@@ -55,13 +55,15 @@ class Work(NamedTuple):
     total: np.ndarray  # float64[_SLOTS]: sum of the survivals of a bucket
     held: np.ndarray  # int32[_SLOTS]: how many it holds; entry _BUCKETS counts survival 0
     place: np.ndarray  # int32[_SLOTS]: where in `value` a bucket's next survival goes
+    reach: np.ndarray  # int32[capacity * γ]: drafts of a request that are admitted for sure
 
 
 def make_work(capacity_requests: int, block_size: int) -> Work:
     """Scratch memory for plans of up to `capacity_requests` requests with `block_size` draft tokens each."""
     size = max(1, capacity_requests * block_size)
     whole = np.empty((2, _SLOTS), np.int32)
-    return Work(np.empty(size), np.empty(size), np.empty(_SLOTS), whole[0], whole[1])
+    reach = np.empty(size, np.int32)
+    return Work(np.empty(size), np.empty(size), np.empty(_SLOTS), whole[0], whole[1], reach)
 
 
 @_jit
@@ -132,25 +134,41 @@ def _sort_falling(value, low, high):
 
 @_jit
 def _collect(survival, first, last, work):
-    """The survivals of buckets first..last into `work.value`, falling; returns how many. Needs `_tally`."""
-    values = survival.reshape(-1)
-    bits = values.view(np.int64)
-    value, place = work.value, work.place
+    """The survivals of buckets first..last into `work.value`, falling; returns how many. Needs `_tally`.
+
+    Leaves in `work.reach` how many survivals of each request lie in the buckets ahead of `first`.
+    """
+    bits = survival.view(np.int64)
+    value, place, reach = work.value, work.place, work.reach
     n = 0
     for b in range(first, last + 1):
         place[b] = n
         n += work.held[b]
-    low, high = _EDGE_BITS[last + 1], _EDGE_BITS[first]
-    for i in range(values.size):
-        if (low < bits[i]) & (bits[i] <= high):  # one branch, seldom taken
-            b = _bucket(bits[i])
-            value[place[b]] = values[i]
+    _reach(survival, _EDGE_BITS[first] + 1, work)
+    low = _EDGE_BITS[last + 1]
+    for r in range(bits.shape[0]):
+        k = reach[r]
+        while k < bits.shape[1] and bits[r, k] > low:
+            b = _bucket(bits[r, k])
+            value[place[b]] = survival[r, k]
             place[b] += 1
+            k += 1
     start = 0
     for b in range(first, last + 1):
         _sort_falling(value, start, place[b])
         start = place[b]
     return n
+
+
+@_jit
+def _reach(survival, cut, work):
+    """work.reach[r] = how many survivals of request r have bits >= cut."""
+    bits = survival.view(np.int64)
+    for r in range(bits.shape[0]):
+        length = 0
+        for k in range(bits.shape[1]):
+            length += bits[r, k] >= cut
+        work.reach[r] = length
 
 
 @_jit
@@ -175,10 +193,11 @@ def _cut(work, admitted):
 
 
 @_jit
-def _stop(survival, sps, candidates, work):
+def _stop(survival, sps, falls, candidates, work):
     """(K, cut) of Algorithm 1: how many admissions raise Θ before the first that does not. Needs `_tally`.
 
-    All candidates whose bits are >= cut are admitted, but for ties with the last one.
+    All candidates whose bits are >= cut are admitted, but for ties with the last one. `work.reach` counts, by
+    request, survivals that are at least as great.
     """
     requests = survival.shape[0]
     expected = float(requests)
@@ -189,14 +208,17 @@ def _stop(survival, sps, candidates, work):
     b = 0
     while tokens < requests + candidates:
         # Every admission of the bucket gains at least `least * sps` and loses at most `after * drop`.
-        least, after = _EDGE[b + 1], expected + work.total[b]
-        rises = True
-        for n in range(tokens, tokens + work.held[b]):
-            drop = max(sps[n] - sps[n + 1], 0.0)
-            rises &= least * sps[n + 1] - after * drop > margin * after * sps[n]
+        least, after, held = _EDGE[b + 1], expected + work.total[b], work.held[b]
+        here, there = sps[tokens], sps[tokens + held]
+        rises = falls and least * there - after * (here - there) > margin * after * here
+        if not rises:
+            rises = True
+            for n in range(tokens, tokens + held):
+                drop = max(sps[n] - sps[n + 1], 0.0)
+                rises &= least * sps[n + 1] - after * drop > margin * after * sps[n]
         if rises:
             expected = after
-            tokens += work.held[b]
+            tokens += held
             b += 1
             continue
         last = min(b + 1, _BUCKETS - 1)  # the stop is most likely here or in the next
@@ -211,7 +233,8 @@ def _stop(survival, sps, candidates, work):
             best = throughput
             tokens += 1
         b = last + 1
-    return tokens - requests, 1
+    _reach(survival, 1, work)
+    return candidates, 1
 
 
 @_jit
@@ -311,33 +334,21 @@ def _cut_at(survival, budget, work):
         above += work.held[b]
         b += 1
     if above == budget or b == _BUCKETS:
+        _reach(survival, _EDGE_BITS[b] + 1, work)
         return _EDGE_BITS[b] + 1
     _collect(survival, b, b, work)
     return _cut(work, budget - above)
 
 
 @_jit
-def _admit_from(survival, cut, lengths):
-    """lengths[r] = how many survivals of request r have bits >= cut; returns their sum."""
+def _admit(survival, budget, cut, lengths, work):
+    """The first `budget` candidates of the admission order, given cut and reach (see `_stop`)."""
     bits = survival.view(np.int64)
-    admitted = 0
-    for r in range(bits.shape[0]):
-        length = 0
-        for k in range(bits.shape[1]):
-            length += bits[r, k] >= cut
-        lengths[r] = length
-        admitted += length
-    return admitted
-
-
-@_jit
-def _admit(survival, budget, cut, lengths):
-    """The first `budget` candidates of the admission order, given their cut."""
-    if _admit_from(survival, cut, lengths) <= budget:
+    admitted = _advance_to(bits, cut, lengths, work)
+    if admitted <= budget:
         return
     # Candidates that tie with the last one admitted: the earlier position first, then the earlier request.
-    left = budget - _admit_from(survival, cut + 1, lengths)
-    bits = survival.view(np.int64)
+    left = budget - _advance_to(bits, cut + 1, lengths, work)
     for k in range(bits.shape[1]):
         for r in range(bits.shape[0]):
             if left > 0 and bits[r, k] == cut:
@@ -346,13 +357,27 @@ def _admit(survival, budget, cut, lengths):
 
 
 @_jit
+def _advance_to(bits, cut, lengths, work):
+    """Extend every request from its reach while bits >= cut; returns the sum of `lengths`."""
+    admitted = 0
+    for r in range(bits.shape[0]):
+        length = work.reach[r]
+        while length < bits.shape[1] and bits[r, length] >= cut:
+            length += 1
+        lengths[r] = length
+        admitted += length
+    return admitted
+
+
+@_jit
 def early_stop(survival, sps, lengths, work):
     """Algorithm 1: admit by falling survival, stop at the first admission that does not raise Θ.
 
     survival float64[R, γ]; sps float64, indexed up to R(1 + γ); lengths int[R], written.
     """
-    budget, cut = _stop(survival, sps, _tally(survival, work), work)
-    _admit(survival, budget, cut, lengths)
+    falls = _falls(sps, survival.shape[0], survival.shape[0] + survival.size)
+    budget, cut = _stop(survival, sps, falls, _tally(survival, work), work)
+    _admit(survival, budget, cut, lengths, work)
 
 
 @_jit
@@ -369,7 +394,7 @@ def best_budget(survival, sps, minimum_gain, work):
 def top_k(survival, budget, lengths, work):
     """Admit the first `budget` candidates of the admission order (all of them if there are fewer)."""
     _tally(survival, work)
-    _admit(survival, budget, _cut_at(survival, budget, work), lengths)
+    _admit(survival, budget, _cut_at(survival, budget, work), lengths, work)
 
 
 @_jit
@@ -377,7 +402,7 @@ def unconstrained(survival, sps, minimum_gain, lengths, work):
     """`best_budget` and `top_k` of the same survivals in one go: the policies `global` and `hindsight`."""
     falls = _falls(sps, survival.shape[0], survival.shape[0] + survival.size)
     budget, cut = _budget(survival, sps, falls, minimum_gain, _tally(survival, work), work)
-    _admit(survival, budget, cut, lengths)
+    _admit(survival, budget, cut, lengths, work)
 
 
 @_jit
@@ -458,41 +483,42 @@ def plan_threshold(confidence, theta, lengths, room):
 
 
 @_jit
-def plan_early_stop(confidence, sps, lengths, room, value, total, held, place):
+def plan_early_stop(confidence, sps, lengths, room, value, total, held, place, reach):
     """`early_stop` of confidences."""
-    work = Work(room, value, total, held, place)
-    current = _room(confidence, work)
-    fault = take_both(confidence, sps, current)
-    if fault >= 0:
-        early_stop(current, sps, lengths, work)
-    return fault
-
-
-@_jit
-def plan_unconstrained(confidence, sps, minimum_gain, lengths, room, value, total, held, place):
-    """`unconstrained` of confidences."""
-    work = Work(room, value, total, held, place)
+    work = Work(room, value, total, held, place, reach)
     current = _room(confidence, work)
     falls = take_both(confidence, sps, current)
     if falls >= 0:
-        budget, cut = _budget(current, sps, falls == 1, minimum_gain, _tally(current, work), work)
-        _admit(current, budget, cut, lengths)
+        budget, cut = _stop(current, sps, falls == 1, _tally(current, work), work)
+        _admit(current, budget, cut, lengths, work)
     return falls
 
 
 @_jit
-def plan_budget(confidence, sps, minimum_gain, room, value, total, held, place):
+def plan_unconstrained(confidence, sps, minimum_gain, lengths, room, value, total, held, place, reach):
+    """`unconstrained` of confidences."""
+    work = Work(room, value, total, held, place, reach)
+    current = _room(confidence, work)
+    falls = take_both(confidence, sps, current)
+    if falls >= 0:
+        budget, cut = _budget(current, sps, falls == 1, minimum_gain, _tally(current, work), work)
+        _admit(current, budget, cut, lengths, work)
+    return falls
+
+
+@_jit
+def plan_budget(confidence, sps, minimum_gain, room, value, total, held, place, reach):
     """`best_budget` of confidences; the budget, or a fault below 0."""
-    work = Work(room, value, total, held, place)
+    work = Work(room, value, total, held, place, reach)
     current = _room(confidence, work)
     fault = take_both(confidence, sps, current)
     return best_budget(current, sps, minimum_gain, work) if fault >= 0 else fault
 
 
 @_jit
-def plan_top_k(confidence, budget, lengths, room, value, total, held, place):
+def plan_top_k(confidence, budget, lengths, room, value, total, held, place, reach):
     """`top_k` of confidences. Leaves survivals and tally of the step behind, for `budget_of_past`."""
-    work = Work(room, value, total, held, place)
+    work = Work(room, value, total, held, place, reach)
     current = _room(confidence, work)
     fault = take_confidence(confidence, current)
     if fault == 0:
@@ -501,13 +527,13 @@ def plan_top_k(confidence, budget, lengths, room, value, total, held, place):
 
 
 @_jit
-def budget_of_past(requests, block, sps, minimum_gain, room, value, total, held, place):
+def budget_of_past(requests, block, sps, minimum_gain, room, value, total, held, place, reach):
     """`best_budget` of the survivals and tally that an earlier `plan_top_k` or `recall` left; or a fault."""
     size = requests * block
     falls = check_costs(sps, requests, size)
     if falls < 0:
         return falls
-    work = Work(room, value, total, held, place)
+    work = Work(room, value, total, held, place, reach)
     past = room[:size].reshape((requests, block))
     return _budget(past, sps, falls == 1, minimum_gain, size - held[_BUCKETS], work)[0]
 
@@ -539,7 +565,7 @@ def _slot(ids, slots, wanted):
 
 
 @_jit
-def recall(ids, past_ids, past_slots, past, room, value, total, held, place):
+def recall(ids, past_ids, past_slots, past, room, value, total, held, place, reach):
     """Survivals of the requests `ids`: the row of `past` float64[_, γ] that had the id, or ones if none."""
     block = past.shape[1]
     out = room[: ids.size * block].reshape((ids.size, block))
@@ -549,7 +575,7 @@ def recall(ids, past_ids, past_slots, past, room, value, total, held, place):
             row = past_slots[_slot(past_ids, past_slots, ids[r])]
         for k in range(block):
             out[r, k] = past[row, k] if row >= 0 else 1.0
-    _tally(out, Work(room, value, total, held, place))
+    _tally(out, Work(room, value, total, held, place, reach))
 
 
 # -- the engine loop --------------------------------------------------------------------------------------

@@ -300,14 +300,24 @@ class _Snapshot:
 
     __slots__ = ("ids", "shape", "slots", "work")
 
-    def __init__(self, shape: tuple[int, int], shared: kernels.Work) -> None:
+    def __init__(self, shape: tuple[int, int]) -> None:
         self.shape = shape  # (R, γ)
-        own = kernels.make_work(*shape)
-        self.work = shared._replace(survival=own.survival, total=own.total, held=own.held)
-        self.ids = self.slots = _NOBODY  # int64[R], and a hash table from id to row
+        self.work = kernels.make_work(*shape)
+        self.ids = self.slots = np.empty(0, np.int64)  # int64[R], and a hash table from id to row
 
-
-_NOBODY = np.empty(0, np.int64)
+    def name(self, ids: ArrayLike, last: _Snapshot | None, policy: str) -> None:
+        """Say whose the rows are; the index of the last step serves again when nobody came or went."""
+        who = checks.request_ids(ids, self.shape[0])
+        if last is not None and last.ids.tobytes() == who.tobytes():
+            self.ids, self.slots = last.ids, last.slots
+            return
+        self.ids = who.copy()  # the caller may write into its own array before the next step
+        self.slots = np.empty(2 << who.size.bit_length(), np.int64)
+        twice = kernels.index_ids(self.ids, self.slots)
+        if twice >= 0:
+            raise PolicyError(
+                f"policy {policy}: ids[{twice}] is {who[twice]}, as an earlier row is; give each row its own"
+            )
 
 
 class Lagged(Policy):
@@ -336,70 +346,53 @@ class Lagged(Policy):
         self._past: deque[_Snapshot] = deque()
         self._spare: _Snapshot | None = None  # a step just forgotten: the next one's memory
         self._with_ids = False
-        self._scratch = kernels.make_work(0, 1)
+        self._recalled = kernels.make_work(0, 1)
 
     def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
         s = checks.costs(sps, c)
         requests, block = shape = c.shape
         past = self._past
-        if past and past[-1].shape != shape and (ids is None or past[-1].shape[1] != block):
-            self.reset()
-            past = self._past
-        present = self._present(shape, ids)
-        if len(past) < self.lag:
-            status = kernels.check_costs(s, requests, c.size)
-            budget = c.size
+        last = past[-1] if past else None
+        if last is not None:
+            if self._with_ids != (ids is not None):
+                had = "had" if self._with_ids else "had no"
+                raise PolicyError(
+                    f"policy {self.name}: earlier steps {had} ids; give them always or never, or reset()"
+                )
+            if last.shape != shape and (ids is None or last.shape[1] != block):
+                past, last = deque(), None
+        present = self._spare
+        if present is None or present.shape != shape:
+            present = _Snapshot(shape)
+        if ids is not None:
+            present.name(ids, last, self.name)
+        known = len(past) == self.lag
+        if known:
+            looked_at = self._look_at(past[0], present) if ids is not None else past[0].work
+            budget = status = kernels.budget_of_past(requests, block, s, self.minimum_gain, *looked_at)
         else:
-            looked_at = self._looked_at(past[0], present)
-            status = budget = kernels.budget_of_past(requests, block, s, self.minimum_gain, *looked_at)
+            budget, status = c.size, kernels.check_costs(s, requests, c.size)
         if status >= 0:
             status = kernels.plan_top_k(c, budget, lengths, *present.work)
         if status < 0:
-            self._spare = present
             checks.refuse(status, c, s)
-        if len(past) < self.lag:
+        if not known:
             lengths[:] = block
-            self._spare = None
-        else:
-            self._spare = past.popleft()
+        # Nothing was refused: from here on the step is part of the history.
+        self._spare = past.popleft() if known else None
         past.append(present)
-        self._with_ids = ids is not None
+        self._past, self._with_ids = past, ids is not None
 
-    def _present(self, shape: tuple[int, int], ids: ArrayLike | None) -> _Snapshot:
-        """Room for this step, with who is who; the previous step's own index when nobody came or went."""
-        last = self._past[-1] if self._past else None
-        if last is not None and self._with_ids != (ids is not None):
-            had = "had" if self._with_ids else "had no"
-            raise PolicyError(
-                f"policy {self.name}: earlier steps {had} ids; give them always or never, or reset()"
-            )
-        if self._scratch.value.size < shape[0] * shape[1]:
-            self._scratch = kernels.make_work(*shape)
-        present, self._spare = self._spare, None
-        if present is None or present.shape != shape or present.work.value is not self._scratch.value:
-            present = _Snapshot(shape, self._scratch)
-        present.ids = present.slots = _NOBODY
-        if ids is not None:
-            who = checks.request_ids(ids, shape[0])
-            if last is not None and last.ids.tobytes() == who.tobytes():
-                present.ids, present.slots = last.ids, last.slots
-            else:
-                present.ids = who.copy()  # the caller may write into its own array before the next step
-                present.slots = np.empty(2 << who.size.bit_length(), np.int64)
-                twice = kernels.index_ids(present.ids, present.slots)
-                if twice >= 0:
-                    raise PolicyError(
-                        f"ids[{twice}] is {who[twice]}, as an earlier row is; give every request its own"
-                    )
-        return present
-
-    def _looked_at(self, past: _Snapshot, present: _Snapshot) -> kernels.Work:
+    def _look_at(self, past: _Snapshot, present: _Snapshot) -> kernels.Work:
         """Survivals of `past` with their tally, in the order of the present requests."""
-        if not self._with_ids or past.ids is present.ids:
+        if past.ids is present.ids:
             return past.work
-        survival = past.work.survival[: past.shape[0] * past.shape[1]].reshape(past.shape)
-        kernels.recall(present.ids, past.ids, past.slots, survival, *self._scratch)
-        return self._scratch
+        size = past.shape[0] * past.shape[1]
+        if self._recalled.survival.size < present.shape[0] * present.shape[1]:
+            self._recalled = kernels.make_work(*present.shape)
+        survival = past.work.survival[:size].reshape(past.shape)
+        kernels.recall(present.ids, past.ids, past.slots, survival, *self._recalled)
+        return self._recalled
 
 
 def _gain(minimum_gain: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,7 @@ from .errors import PolicyError
 NO_END = np.iinfo(np.int64).max  # the end of a batch table's last row when it is null
 
 
-_FLOAT64 = np.dtype(np.float64)
+_ARRAY, _FLOAT64 = np.ndarray, np.dtype(np.float64)
 
 
 class _Scratch(threading.local):
@@ -36,20 +36,12 @@ def work(size: int) -> kernels.Work:
     return _scratch.work
 
 
-def _ready(array: Any, dimensions: int) -> TypeGuard[NDArray[np.float64]]:
-    """Whether nothing needs coercion: what engines hand in, every step."""
-    return (
-        type(array) is np.ndarray
-        and array.dtype is _FLOAT64
-        and array.ndim == dimensions
-        and array.flags.c_contiguous
-    )
-
-
 def confidences(confidence: ArrayLike) -> NDArray[np.float64]:
     """float64[R, γ], C-contiguous; values are checked by the kernel that reads them."""
-    if _ready(confidence, 2) and confidence.shape[1] > 0:
-        return confidence
+    # What engines hand in every step needs no coercion; a call to find that out would be felt.
+    if type(confidence) is _ARRAY and confidence.dtype is _FLOAT64 and confidence.ndim == 2:  # noqa: SIM102
+        if confidence.flags.c_contiguous and confidence.shape[1]:
+            return confidence
     try:
         array = np.ascontiguousarray(confidence, np.float64)
     except (TypeError, ValueError) as e:
@@ -66,8 +58,9 @@ def confidences(confidence: ArrayLike) -> NDArray[np.float64]:
 def costs(sps: ArrayLike | None, confidence: NDArray[np.float64]) -> NDArray[np.float64]:
     """float64[> R(1 + γ)], C-contiguous; values are checked by the kernel that reads them."""
     most = confidence.shape[0] + confidence.size
-    if _ready(sps, 1) and sps.size > most:
-        return sps
+    if type(sps) is _ARRAY and sps.dtype is _FLOAT64 and sps.ndim == 1 and sps.size > most:  # noqa: SIM102
+        if sps.flags.c_contiguous:
+            return sps
     if sps is None:
         raise PolicyError(
             "this policy weighs costs: give sps, the steps per second at B = 0, 1, 2, ... tokens"
