@@ -122,7 +122,6 @@ def test_open_loop_requests(benchmark: Any, requests: int) -> None:
         f"{rate / 1e6:.2f} million request-steps a second, p05 {found['p05']:.0f} tokens/s"
     )
     assert found["peak"] < 2 * 10**9
-    assert found["seconds"] < 60
 
 
 def test_first_answer_cold_and_warm(benchmark: Any, tmp_path: Path) -> None:
