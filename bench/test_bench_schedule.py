@@ -22,6 +22,7 @@ PLAN_TO_SORT = 1.5
 LAGGED_TO_SORT = 2.0  # a lagged step is two plans: the budget of the past and the top of the present
 NUMPY_TO_PLAN = 5.0
 GROWTH = 1.5  # how much faster than R log R a plan's time may grow from 256 to 4096 requests
+NOISE = 1.1
 BATCH, ROUNDS = 20, 200
 
 
@@ -92,8 +93,8 @@ def test_a_plan_against_sorting_and_against_numpy(benchmark, kind, curve):
     ratios = {name: s / seconds["np.sort"] for name, s in seconds.items() if name != "np.sort"}
     benchmark.extra_info |= ratios
     report(f"{kind}, {curve}: times np.sort ({seconds['np.sort'] * 1e6:.1f} µs)", **ratios)
-    assert max(ratios["early-stop"], ratios["global"]) <= PLAN_TO_SORT
-    assert max(ratios["lagged"], ratios["lagged with ids"]) <= LAGGED_TO_SORT
+    assert max(ratios["early-stop"], ratios["global"]) <= PLAN_TO_SORT * NOISE
+    assert max(ratios["lagged"], ratios["lagged with ids"]) <= LAGGED_TO_SORT * NOISE
     assert (
         ratios["plain numpy"] / max(r for name, r in ratios.items() if name != "plain numpy") >= NUMPY_TO_PLAN
     )

@@ -221,8 +221,11 @@ def _stop(survival, sps, falls, candidates, work):
             tokens += held
             b += 1
             continue
-        last = min(b + 1, _BUCKETS - 1)  # the stop is most likely here or in the next
         best = expected * sps[tokens]
+        if held > 0 and (expected + _EDGE[b]) * sps[tokens + 1] < best * (1.0 - margin):
+            _reach(survival, _EDGE_BITS[b] + 1, work)  # not even the greatest it may hold would do
+            return tokens - requests, _EDGE_BITS[b] + 1
+        last = min(b + 1, _BUCKETS - 1)  # the stop is most likely here or in the next
         for i in range(_collect(survival, b, last, work)):
             expected += work.value[i]
             throughput = expected * sps[tokens + 1]
@@ -279,9 +282,11 @@ def _budget(survival, sps, falls, minimum_gain, candidates, work):
     while tokens < end:
         held = work.held[b]
         if held > 0 and (not falls or (expected + held * _EDGE[b]) * sps[tokens + 1] >= floor):
-            most = 0.0
+            # The n greatest of the bucket are at most its upper edge, and the others at least its lower one.
+            most, after = 0.0, expected + work.total[b]
             for n in range(1, held + 1):
-                most = max(most, (expected + n * _EDGE[b]) * sps[tokens + n])
+                upper = min(expected + n * _EDGE[b], after - (held - n) * _EDGE[b + 1])
+                most = max(most, upper * sps[tokens + n])
             if most >= floor:
                 if first == _BUCKETS:
                     first, start, before = b, tokens, expected

@@ -30,7 +30,7 @@ def confidences(draw, max_requests=6, max_block=5, min_requests=1):
 @st.composite
 def many_confidences(draw, max_requests=300, max_block=8):
     """float64[R, γ] of larger batches, from a seed: uniform, skewed, two humps, crowded, few values."""
-    requests, block = draw(st.integers(1, max_requests)), draw(st.integers(1, max_block))
+    requests, block = draw(st.integers(20, max_requests)), draw(st.integers(2, max_block))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     shape = (requests, block)
     kind = draw(st.integers(0, 5))

@@ -9,12 +9,14 @@ import sys
 import threading
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 import reference
 import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core.runtime import _nrt_python, rtsys
 
 from specsched import kernels, schedule
 from specsched.errors import PolicyError
@@ -409,7 +411,9 @@ REFUSALS = {
     "γ >= 1": lambda: schedule.early_stop(np.empty((2, 0)), SPS),
     "ids have shape": lambda: schedule.make("lagged").plan(CONFIDENCE, SPS, ids=[1, 2, 3]),
     "ids are float64": lambda: schedule.make("lagged").plan(CONFIDENCE, SPS, ids=[1.0, 2.0]),
-    r"ids\[1\] is 7, as an earlier row is; give each row its own": lambda: schedule.make("lagged").plan(CONFIDENCE, SPS, ids=[7, 7]),
+    r"ids\[1\] is 7, as an earlier row is; give each row its own": lambda: schedule.make("lagged").plan(
+        CONFIDENCE, SPS, ids=[7, 7]
+    ),
     "needs accepted": lambda: schedule.make("hindsight").plan(CONFIDENCE, SPS),
     r"accepted\[1\] is 4": lambda: schedule.make("hindsight").plan(CONFIDENCE, SPS, accepted=[0, 4]),
     "give 2 whole numbers": lambda: schedule.make("hindsight").plan(CONFIDENCE, SPS, accepted=[0.5, 1]),
@@ -515,6 +519,28 @@ def test_kernels_in_numbas_checking_modes(variable, jitted, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == jitted
+
+
+@numba.njit
+def plan_often(survival, sps, lengths, work, times):
+    for _ in range(times):
+        kernels.early_stop(survival, sps, lengths, work)
+        kernels.top_k(survival, kernels.best_budget(survival, sps, 0.02, work), lengths, work)
+        kernels.unconstrained(survival, sps, 0.0, lengths, work)
+
+
+def test_kernels_allocate_nothing():
+    _nrt_python.memsys_enable_stats()
+    survival = schedule.survival(np.random.default_rng(0).random((40, 7)))
+    arguments = survival, 1 / (30 + np.arange(321.0)), np.empty(40, np.int64), kernels.make_work(40, 7)
+
+    def allocations(times):
+        plan_often(*arguments, times)
+        before = rtsys.get_allocation_stats().alloc
+        plan_often(*arguments, times)
+        return rtsys.get_allocation_stats().alloc - before
+
+    assert allocations(100) == allocations(0), "numba wraps the arguments once a call; plans add nothing"
 
 
 def test_kernels_work_where_no_cache_can_be_written(tmp_path):
