@@ -110,11 +110,14 @@ def text(numbers: dict[str, Any]) -> str:
         ]
         for label, e in found.items()
     ]
+    first, second = found[order[0]], found[order[1]]
+    apart = (first["tau"] - second["tau"]) / float(np.hypot(first["error"], second["error"]))
     missing = [label for label in NAMES if label not in found]
     left = f" Not bundled, so not compared: {', '.join(missing)}." if missing else ""
     return f"""The tiny drafters in `models/` on {numbers["prompts"]} made-up sums, whole blocks,
 temperature 1. In the paper: {PAPER_ORDER}. Found here, most tokens per
-step first: {", ".join(order)}.{left} Drafters of several depths (figure 3) are not bundled.
+step first: {"; ".join(order)}
+(the first two are {apart:.1f} standard errors apart).{left} Drafters of several depths (figure 3) are not bundled.
 
 {table(["drafter", "tokens per step", "position 1", "3", "5", "7"], body)}
 

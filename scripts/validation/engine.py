@@ -82,7 +82,10 @@ def run(settings: Settings, models: tuple[Any, Any] | None = None) -> dict[str, 
     rows = prompts()
     if models is not None:
         rows = [{"domain": "math", "prompt_ids": [1 + i % 4, 2, 3]} for i in range(8)]
-    with pinned() as pins, cpu_seconds() if settings.cpu_time else contextlib.nullcontext():
+    with (
+        pinned(core=not settings.cpu_time) as pins,
+        cpu_seconds() if settings.cpu_time else contextlib.nullcontext(),
+    ):
         numbers = measure_and_compare(settings, target, drafter, rows)
     numbers["machine"] |= {
         "load_before": load,
@@ -106,7 +109,7 @@ def measure_and_compare(
     calibration = ss.fit_sts(trace, method=METHOD)
     loads = (1, 3) if quick else LOADS
     policies = policies_for(drafter.block_size)
-    repeats, *least = (2, 0.0, 6, 2) if quick else (3, 2.0, 60, 5)
+    repeats, *least = (2, 0.0, 6, 2) if quick else (3, 1.0, 40, 5)
     windows = interleaved(
         target, drafter, profile, calibration, rows, loads, policies, tokens, repeats, least
     )
@@ -163,7 +166,7 @@ def measured(target: Any, drafter: Any, trace: ss.Trace, quick: bool) -> ss.Step
         plan = Plan(replays=3, warmups=1, settle_seconds=0.0, budget_seconds=20.0)
         return measure_engine(target, drafter, (1, 3), (max(middle, 4),), plan)
     contexts = (middle, max(middle // 2, 8), 2 * middle)
-    return measure_engine(target, drafter, LOADS, contexts, Plan(settle_seconds=1.0, budget_seconds=180.0))
+    return measure_engine(target, drafter, LOADS, contexts, Plan(settle_seconds=1.0, budget_seconds=150.0))
 
 
 def interleaved(
@@ -324,6 +327,7 @@ def text(numbers: dict[str, Any]) -> str:
         if m["clock"] == "wall"
         else "CPU seconds of the process, not wall clock: the machine was not quiet"
     )
+    where = ", pinned to one core" if m["pinned"] else ""
     body = []
     for policy, rows in n["by_policy"].items():
         for i, load in enumerate(n["loads"]):
@@ -347,8 +351,7 @@ def text(numbers: dict[str, Any]) -> str:
     )
     return f"""The small engine of `torch_side` (continuous batching, real drafting, ragged verification)
 served the
-bundled tiny target with its DSpark drafter on {m.get("cpu", "a CPU")}, {m["threads"]} thread, pinned to one
-core. Load of
+bundled tiny target with its DSpark drafter on {m.get("cpu", "a CPU")}, {m["threads"]} thread{where}. Load of
 the machine before: {m["load_before"]:.1f}, after: {m["load_after"]:.1f}; clock: {clock}. Its profile was
 measured and a
 dense trace recorded ({n["trace"]["requests"]} requests, {n["trace"]["anchors"]:,} anchors); then every load

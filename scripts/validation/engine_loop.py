@@ -141,19 +141,19 @@ def cpu_seconds() -> Iterator[None]:
 
 
 @contextmanager
-def pinned() -> Iterator[dict[str, Any]]:
-    """Within it this process has one core and torch one thread; gives what was done, for the record."""
+def pinned(core: bool) -> Iterator[dict[str, Any]]:
+    """Within it torch has one thread and, with `core`, this process one core; gives what was done."""
     import os
 
     import torch
 
     threads = torch.get_num_threads()
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    cores = os.sched_getaffinity(0) if core and hasattr(os, "sched_getaffinity") else set()
     torch.set_num_threads(1)
     if cores:
         os.sched_setaffinity(0, {max(cores)})
     try:
-        yield {"threads": 1, "core": "one" if cores else "not pinned", "cores_here": len(cores)}
+        yield {"threads": 1, "pinned": bool(cores)}
     finally:
         torch.set_num_threads(threads)
         if cores:
