@@ -117,7 +117,8 @@ def text(numbers: dict[str, Any]) -> str:
     return f"""The tiny drafters in `models/` on {numbers["prompts"]} made-up sums, whole blocks,
 temperature 1. In the paper: {PAPER_ORDER}. Found here, most tokens per
 step first: {"; ".join(order)}
-(the first two are {apart:.1f} standard errors apart).{left} Drafters of several depths (figure 3) are not bundled.
+(the first two are {apart:.1f} standard errors apart).{left} Drafters of several depths (figure 3) are not
+bundled.
 
 {table(["drafter", "tokens per step", "position 1", "3", "5", "7"], body)}
 
