@@ -25,6 +25,7 @@ from .simulator import Run, Serving, kv_capacity
 RATIO = 1.1  # of neighbouring rungs of the ladder, at most
 LARGEST = 1024  # loads are tried up to here unless memory ends before
 FEWEST_POINTS = 6  # of a curve, even at capacity 0
+MOST_BEYOND = 0.01  # share of steps past the end of a clamped table, up to which its answer stands
 TO_SPARE = 1.25  # between rungs that reach the SLA this many times over, captured sizes are not looked at
 
 
@@ -53,10 +54,11 @@ class Load:
     high: float
     held: bool  # KV memory held every user all the time
     spare: float = 0.0  # share of the requests that reach TO_SPARE times the SLA
+    priced: bool = True  # False: steps past the end of a table that goes on flat there
 
     def passes(self, wanted: float, bound: str = "share") -> bool:
         """`bound` "low" or "high": what noise allows instead of what was seen."""
-        return self.held and self.result is not None and getattr(self, bound) >= wanted
+        return self.held and self.priced and self.result is not None and getattr(self, bound) >= wanted
 
 
 @dataclass(eq=False)
@@ -90,7 +92,9 @@ class Search:
         low, high = intervals.share_bounds(fast, result.arrays["traced"], q.seed)
         held = result.summary["blocked_steps"] == 0 and result.summary["preemptions"] == 0
         spare = float((speed >= TO_SPARE * q.sla_tps).mean())
-        return Load(concurrency, result, float(fast.mean()), low, high, held, spare)
+        beyond = result.summary["extrapolated_steps"] / max(result.summary["steps"], 1)
+        priced = beyond <= MOST_BEYOND or not _clamps(q.profile)
+        return Load(concurrency, result, float(fast.mean()), low, high, held, spare, priced)
 
     def _path(self, rungs: list[int]) -> Iterator[int]:
         """The rungs, and between them the loads on either side of captured sizes.
@@ -142,13 +146,21 @@ class Search:
         return found
 
     def binds(self, failed: int | None) -> str:
-        """What ends the capacity: speed, memory, profile (no cost beyond) or ladder (nothing failed)."""
+        """What ends the capacity: speed, memory, profile (its cost ends) or ladder (nothing failed)."""
         if failed is None:
             return "ladder"
         load = self.at(failed)
-        if load.result is None:
+        if load.result is None or not load.priced:
             return "profile"
         return "speed" if load.held else "memory"
+
+
+def _clamps(profile: StepProfile) -> bool:
+    """Whether the profile goes on flat past its last point, as some engines read their own tables.
+
+    Their schedulers may; a clock that does makes any number of users free. Capacity ends there instead.
+    """
+    return "clamp" in (profile.verify.beyond, profile.eager.beyond if profile.eager is not None else "")
 
 
 def ladder(question: Question) -> list[int]:

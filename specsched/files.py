@@ -69,7 +69,8 @@ def read_json(path: str | os.PathLike[str], error: type[SpecschedError]) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as e:
         what = "ends too early (truncated?)" if e.pos >= len(text.rstrip()) - 1 else f"is not JSON: {e.msg}"
-        raise error(f"{path}, line {e.lineno} column {e.colno}: {what}; fetch or write the file again") from None
+        at = f"{path}, line {e.lineno} column {e.colno}"
+        raise error(f"{at}: {what}; fetch or write the file again") from None
 
 
 @contextlib.contextmanager

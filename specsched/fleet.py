@@ -17,7 +17,7 @@ import numpy as np
 from .calibrate import Calibration
 from .errors import WorkloadError
 from .fleet_marginal import worth
-from .fleet_trials import Fleet, Traffic, Trial
+from .fleet_trials import Fleet, Traffic, Trial, at_rate, demand_noise
 from .profile import StepProfile, load_profile
 from .replay import Replay, split_and_calibrate
 from .result import trace_and_profile_warnings
@@ -75,7 +75,10 @@ def plan(
     if workload is None:
         assert rate is not None
         stay = float(replay.length.mean()) / sla_tps
-        workload = poisson(rate, requests=max(requests, math.ceil(RESIDENCES * stay * rate)), seed=seed)
+        count = max(requests, math.ceil(RESIDENCES * stay * rate))
+        workload = poisson(rate, requests=count, seed=seed).scaled(
+            rate
+        )  # as drawn it is off by the noise of gaps
     traffic = Traffic(
         *(part, replay, profile, serving, workload, float(sla_tps)),
         *(None if ttft_ms is None else ttft_ms / 1000.0, fraction, seed),
@@ -177,7 +180,9 @@ def _row(fleet: Fleet, gpu_cost: float | None) -> dict[str, Any]:
         "binds": _binds(fleet.at(max(fleet.trials))) if engines is None else "traffic",
     }
     if engines is not None:
-        fewest, most = fleet.fewest("high"), fleet.fewest("low")
+        noise = demand_noise(fleet.traffic)
+        fewest = at_rate(fleet, 1.0 - noise).fewest("high")
+        most = at_rate(fleet, 1.0 + noise).fewest("low")
         row["gpus_interval"] = [
             (fewest if fewest is not None else engines) * gpus_each,
             None if most is None else most * gpus_each,

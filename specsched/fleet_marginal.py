@@ -84,8 +84,8 @@ def _shorter(replay: Replay) -> Replay:
 def _wider_capture(profile: StepProfile) -> StepProfile | None:
     """The profile as if graphs were captured to twice the limit: its captured curve carried on, estimated."""
     limit, sizes = profile.graph_limit, profile.capture_sizes
-    if limit is None or sizes is None:
-        return None
+    if limit is None or sizes is None or profile.provenance.get("method") in ("composed", "roofline"):
+        return None  # an eager curve of kernels alone holds no launches, so what a graph saves is not in it
     step = int(sizes[-1] - sizes[-2]) if len(sizes) > 1 else limit
     more = np.arange(limit + step, 2 * limit + 1, step)
     if not len(more):

@@ -5,6 +5,7 @@ All trials of a plan replay the same arrivals, so that neighbouring fleets diffe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -96,6 +97,22 @@ class Fleet:
         w = self.traffic.workload
         longest = float(np.max(self.traffic.coming.requests[:, 1])) / self.traffic.sla_tps
         return int(min(MOST_ENGINES, len(w), max(8.0, 8.0 * w.rate * longest)))
+
+
+def demand_noise(traffic: Traffic) -> float:
+    """Half the 95 % interval of the mean output length, as a share of it: few traced requests leave it open.
+
+    A fleet's load is the rate times that mean, so an interval of GPUs must hold for both ends of it.
+    """
+    lengths = traffic.coming.requests[:, 1].astype(np.float64)
+    distinct = len(np.unique(traffic.coming.requests[:, 0]))
+    return min(0.5, 1.96 * float(lengths.std()) / (math.sqrt(distinct) * max(float(lengths.mean()), 1.0)))
+
+
+def at_rate(fleet: Fleet, factor: float) -> Fleet:
+    """The same fleet under `factor` times the rate."""
+    workload = fleet.traffic.workload.scaled(fleet.traffic.workload.rate * factor)
+    return Fleet(replace(fleet.traffic, workload=workload), fleet.policy, done=fleet.done)
 
 
 def trial(traffic: Traffic, policy: Policy, engines: int) -> Trial:

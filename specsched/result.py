@@ -177,7 +177,12 @@ def trace_and_profile_warnings(trace: Trace, profile: StepProfile, block_size: i
     warnings = [w for w in [profile.provenance_warning] if w] + list(trace.warnings)
     drafted = profile.draft_block_size
     if profile.draft is None:
-        warnings.append(f"profile {profile.name!r} has no draft cost: drafting is counted as free")
+        warnings.append(
+            f"profile {profile.name!r} states no draft cost: if its steps were timed with a drafter, off is "
+            "charged for it too and the gain over off is overstated; if not, drafting is counted as free"
+        )
+    if profile.attention is None:
+        warnings.append(f"profile {profile.name!r} states no attention cost: context makes no step slower")
     elif drafted is not None and drafted != block_size:
         warnings.append(
             f"draft cost of profile {profile.name!r} is for blocks of {drafted}; blocks of {block_size} are "
@@ -208,7 +213,7 @@ def run_warnings(
     if summary["extrapolated_steps"]:
         share = summary["extrapolated_steps"] / max(summary["steps"], 1)
         warnings.append(
-            f"{share:.1%} of steps lie past the last point of profile {profile.name!r}: extrapolated"
+            f"{policy.name}: {share:.1%} of steps lie past the last point of profile {profile.name!r}"
         )
     if summary["distinct_requests"] < intervals.FEWEST_REQUESTS:
         warnings.append(

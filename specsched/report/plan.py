@@ -119,17 +119,18 @@ def marginal_lines(plan: Row) -> list[str]:
         return []
     lines = [
         f"marginal: this fleet with {plan['recommended']} carries up to {found['rate']:.3g} requests/s; one "
-        f"more engine adds {found['one_more_engine']:.3g}."
+        f"more engine adds {found['one_more_engine']:.3g} requests/s."
     ]
     if "capture_limit_doubled" in found:
         low, high = found["capture_limit"]
         gain = found["capture_limit_doubled"]
         lines.append(
-            f"marginal: graphs captured to {count(high)} tokens instead of {count(low)} add {gain:.3g}."
+            f"marginal: graphs captured to {count(high)} tokens instead of {count(low)} add {gain:.3g} "
+            "requests/s."
         )
     if "last_block_position" in found:
         lines.append(
             f"marginal: the last of the {found['block_size']} positions of a block is worth "
-            f"{found['last_block_position']:.3g}."
+            f"{found['last_block_position']:.3g} requests/s."
         )
     return lines
