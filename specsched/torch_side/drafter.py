@@ -236,9 +236,13 @@ def make_drafter(
     with torch.no_grad():
         for name, parameter in drafter.named_parameters():
             if parameter.dim() == 2:
-                # The small projections of gated and RNN heads would start all but switched off at 0.02.
-                small = name.startswith("markov_head.") and name.endswith("_proj.weight")
-                spread = parameter.shape[1] ** -0.5 if small else 0.02
+                # Inside gated and RNN heads the token would be drowned by the hidden state at 0.02.
+                inner = config.markov_head_type in ("gated", "rnn") and name.startswith("markov_head.")
+                spread = 0.02
+                if inner and name.endswith("_proj.weight"):
+                    spread = parameter.shape[1] ** -0.5
+                elif inner:
+                    spread = 0.5
                 parameter.normal_(0, spread, generator=generator)
             elif name.endswith("bias"):
                 parameter.zero_()

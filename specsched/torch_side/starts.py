@@ -1,4 +1,4 @@
-"""Where a training run starts and what it ends as: vocabulary, first weights, other runs' weights, folding."""
+"""Where a training run starts and what it ends as: vocabulary, first weights, another run's, folding."""
 
 from __future__ import annotations
 
