@@ -19,7 +19,7 @@ SECTIONS: dict[str, ModuleType] = {
     "engine": engine,
 }
 TITLES = {
-    "engine": "Against the package's own engine, on a wall clock",
+    "engine": "Against the package's own engine",
     "published": "Against a published engine: vLLM, DeepSeek-V4-Flash on four B300",
     "paper": "Against the paper: DSpark in production",
     "traces": "The paper's figures 5 and 6 on the bundled traces",

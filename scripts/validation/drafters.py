@@ -21,11 +21,14 @@ from .engine import prompts
 NAMES = {
     "DSpark, Markov head": "tiny-dspark-markov",
     "DSpark, RNN head": "tiny-dspark-rnn",
+    "DSpark, Markov head, one layer": "tiny-dspark-markov-1layer",
+    "DSpark, no head": "tiny-dspark-none",
     "DFlash": "tiny-dflash",
     "Eagle3": "tiny-eagle3",
 }
 PAPER_ORDER = (
-    "DSpark above DFlash above Eagle3 in tokens per step, the RNN head slightly above the Markov head"
+    "DSpark above DFlash above Eagle3 in tokens per step, the RNN head slightly above the Markov head, "
+    "deeper drafters above one layer"
 )
 
 
@@ -117,8 +120,7 @@ def text(numbers: dict[str, Any]) -> str:
     return f"""The tiny drafters in `models/` on {numbers["prompts"]} made-up sums, whole blocks,
 temperature 1. In the paper: {PAPER_ORDER}. Found here, most tokens per
 step first: {"; ".join(order)}
-(the first two are {apart:.1f} standard errors apart).{left} Drafters of several depths (figure 3) are not
-bundled.
+(the first two are {apart:.1f} standard errors apart).{left}
 
 {table(["drafter", "tokens per step", "position 1", "3", "5", "7"], body)}
 

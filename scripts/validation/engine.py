@@ -356,7 +356,7 @@ the machine before: {m["load_before"]:.1f}, after: {m["load_after"]:.1f}; clock:
 measured and a
 dense trace recorded ({n["trace"]["requests"]} requests, {n["trace"]["anchors"]:,} anchors); then every load
 and policy
-ran {n["repeats"]} times, interleaved. Time is decoding, without the prefill passes. *Fitted on the runs
+ran {n["repeats"]} times, interleaved. Time is decoding, without admission (prefill). *Fitted on the runs
 compared:
 nothing.*
 

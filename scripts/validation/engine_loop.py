@@ -1,8 +1,8 @@
 """The small real engine under a closed loop of users: what it measures, in the simulator's terms.
 
-Time is the engine's own wall clock of drafting, verifying and host work; the passes that prefill newcomers
-are timed apart and
-left out, as a simulation with `prefill=disaggregated` leaves them out.
+Time is the engine's own clock of drafting, verifying and host work. Admission (the pass that prefills
+newcomers, the drafter's context of them, the bookkeeping) is left out, as a simulation with
+`prefill=disaggregated` leaves it out.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from specsched.torch_side.engine import Engine, Output, Request
 
@@ -83,6 +84,7 @@ def run_window(
     keep: list[Output] = []  # ids must stay unique: nothing is freed during a run
     while True:
         feed()
+        admit(engine)
         engine.step()
         timing = engine.timings.pop()
         before, clock = clock, clock + timing.draft_seconds + timing.verify_seconds + timing.host_seconds
@@ -110,6 +112,13 @@ def run_window(
         enough = window.steps >= fewest_steps and len(window.speeds) >= fewest_ended
         if window.seconds >= seconds and enough:
             return window
+
+
+def admit(engine: Engine) -> None:
+    """Fill free places before the step, outside its clock: target pass, drafter's context and host work."""
+    with torch.no_grad():
+        engine._clock.start()
+        engine._admit()
 
 
 def mean_speed(windows: Sequence[Window]) -> float:
@@ -144,8 +153,6 @@ def cpu_seconds() -> Iterator[None]:
 def pinned(core: bool) -> Iterator[dict[str, Any]]:
     """Within it torch has one thread and, with `core`, this process one core; gives what was done."""
     import os
-
-    import torch
 
     threads = torch.get_num_threads()
     cores = os.sched_getaffinity(0) if core and hasattr(os, "sched_getaffinity") else set()
