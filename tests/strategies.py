@@ -47,10 +47,29 @@ def many_confidences(draw, max_requests=300, max_block=8):
     return 10.0 ** -rng.integers(0, 200, shape) * rng.random(shape)
 
 
+def _plateau(confidence, size, tilt, start):
+    """Costs at which Θ(k) climbs for `start` admissions, then by `tilt` units in the last place each.
+
+    On the plateau rounding decides, so every sum must have been made in the one right order.
+    """
+    survival = reference.survivals(confidence.tolist())
+    requests = len(confidence)
+    expected = float(requests)
+    sps = np.full(size, 1e-3)
+    order = reference.admission_order(survival)
+    for k in range(len(order) + 1):
+        if k > 0:
+            r, position = order[k - 1]
+            expected += survival[r][position]
+        climb = 0.5 + 0.5 * k / start if k < start else 1.0 + k * tilt * 2.0**-52
+        sps[requests + k] = climb / expected
+    return sps
+
+
 @st.composite
 def costs(draw, confidence):
-    """sps float64[R(1 + γ) + 1 or more] for `confidence`: smooth, flat, stairs, cliffs, level Θ, extremes."""
-    requests, size = len(confidence), len(confidence) + confidence.size + 1 + draw(st.integers(0, 3))
+    """sps float64[R(1 + γ) + 1 or more] of `confidence`: smooth, flat, stairs, cliffs, plateaus, extremes."""
+    size = len(confidence) + confidence.size + 1 + draw(st.integers(0, 3))
     tokens = np.arange(size)
     kind = draw(st.integers(0, 8))
     if kind == 0:
@@ -63,16 +82,8 @@ def costs(draw, confidence):
     if kind == 3:
         return np.where(tokens <= draw(st.integers(0, size)), 1.0, draw(st.sampled_from([0.0, 0.2, 0.999])))
     if kind == 4:
-        # Θ(k) = 1 but for rounding: the last bit of every sum decides.
-        sums = np.ones(size)
-        order = reference.admission_order(reference.survivals(confidence.tolist()))
-        total = float(requests)
-        survival = reference.survivals(confidence.tolist())
-        for k, (r, position) in enumerate(order, start=1):
-            total += survival[r][position]
-            sums[requests + k] = total
-        sums[requests] = max(1, requests)
-        return 1.0 / sums
+        start = draw(st.integers(0, confidence.size))
+        return _plateau(confidence, size, draw(st.sampled_from([-1, 0, 1, 2, 3])), start)
     if kind == 5:
         return 1.0 / np.maximum(1, tokens)
     if kind == 6:
@@ -80,6 +91,14 @@ def costs(draw, confidence):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     steps = rng.random(size)
     return steps if kind == 7 else np.sort(steps)[::-1].copy()
+
+
+@st.composite
+def plateaus(draw):
+    """(confidence, sps) of larger batches where Θ is level but for rounding behind some admissions."""
+    confidence = draw(many_confidences())
+    start, tilt = draw(st.integers(1, confidence.size)), draw(st.sampled_from([0, 1, 2, 3]))
+    return confidence, _plateau(confidence, len(confidence) + confidence.size + 1, tilt, start)
 
 
 @st.composite

@@ -52,6 +52,11 @@ def test_large_steps_agree_with_the_oracle(problem, budget):
     agree(*problem, budget=budget)
 
 
+@given(strategies.plateaus())
+def test_steps_where_rounding_decides_agree_with_the_oracle(problem):
+    agree(*problem)
+
+
 @pytest.mark.parametrize("value", [0.0, -0.0, 5e-324, 1e-310, 0.5, 0.9, 1.0 - 2**-53, 1.0])
 @pytest.mark.parametrize("curve", ["flat", "stairs", "inverse"])
 def test_equal_confidences_agree_with_the_oracle(value, curve):
@@ -234,11 +239,12 @@ def test_lagged_without_ids_starts_anew_when_the_number_of_requests_changes():
 
 def test_lagged_keeps_its_own_copy_of_confidences_and_ids():
     policy, sps = schedule.Lagged(lag=1), 1 / (1 + np.arange(20.0))
-    ids, confidence = np.array([1, 2]), np.full((2, 2), 0.9)
+    ids, confidence = np.array([1, 2]), np.full((2, 2), 0.01)
     policy.plan(confidence, sps, ids=ids)
     ids[:] = [8, 9]
-    confidence[:] = 0.0
-    expected = reference.lagged([([1, 2], [[0.9] * 2] * 2), ([8, 9], [[0.0] * 2] * 2)], sps.tolist(), 1)
+    confidence[:] = 0.5
+    expected = reference.lagged([([1, 2], [[0.01] * 2] * 2), ([8, 9], [[0.5] * 2] * 2)], sps.tolist(), 1)
+    assert expected == [2, 2], "newcomers count as certain"
     assert policy.plan(confidence, sps, ids=ids).tolist() == expected
 
 
