@@ -19,6 +19,7 @@ from .files import bundled_dir, bundled_names, read_json, resolve
 from .profile import SCHEMA as PROFILE
 from .profile import StepProfile
 from .profile_lint import cliffs, knee
+from .reading_kinds import kind_of_file
 from .trace import Trace, load_trace
 from .trace_synth import walk
 
@@ -28,7 +29,7 @@ FEW_EVENTS = 30  # below this, an acceptance rate is a guess
 
 def load_any(name: str | os.PathLike[str]) -> StepProfile | Trace | Calibration:
     """The profile, trace or calibration in a file or of a bundled name; raises SpecschedError."""
-    path = _find(name)
+    path = find(name)
     if path.suffix == ".parquet":
         return load_trace(path)
     document = read_json(path, FormatError)
@@ -37,6 +38,11 @@ def load_any(name: str | os.PathLike[str]) -> StepProfile | Trace | Calibration:
         return Calibration.from_dict(document, str(path))
     if schema == PROFILE:
         return StepProfile.from_dict(document, str(path))
+    if kind_of_file(path) == "acceptance":
+        raise FormatError(
+            f"{path} holds acceptance rates, no confidences; "
+            f"`specsched trace synth --acceptance {path} -o mine.parquet` makes a trace of them"
+        )
     raise FormatError(
         f"{path}: schema is {schema!r}; inspect reads {PROFILE}, {CALIBRATION} and trace Parquet files "
         "(`specsched convert` reads other tools' files)"
@@ -55,7 +61,8 @@ def inspect_object(held: StepProfile | Trace | Calibration) -> dict[str, Any]:
     return inspect_trace(held) if isinstance(held, Trace) else inspect_calibration(held)
 
 
-def _find(name: str | os.PathLike[str]) -> Path:
+def find(name: str | os.PathLike[str]) -> Path:
+    """Path of a file, else of the bundled profile or trace of that name; raises FormatError."""
     for kind, suffix in (("profiles", ".json"), ("traces", ".parquet")):
         path = Path(name)
         bare = (

@@ -21,6 +21,7 @@ from .errors import ProfileError
 from .files import atomic_write, read_json, resolve
 from .profile_read import read_capture, read_counts, read_provenance
 from .reading import Reader
+from .reading_kinds import refuse_other_kind
 
 SCHEMA = "specsched/profile/1"
 NO_LIMIT = int(np.iinfo(np.int64).max)
@@ -393,6 +394,10 @@ class StepProfile:
 
 
 def load_profile(name: str | os.PathLike[str]) -> StepProfile:
-    """A profile from a path, else the bundled one of that name; raises ProfileError."""
+    """A profile from a path, else the bundled one of that name.
+
+    Raises ProfileError; WorkloadError for an object that is no path (a trace given in the profile's place).
+    """
+    refuse_other_kind(name, "profile", ProfileError)
     path = resolve(name, "profiles", ".json", ProfileError)
     return StepProfile.from_dict(read_json(path, ProfileError), str(path))

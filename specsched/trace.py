@@ -26,6 +26,7 @@ import numpy as np
 
 from .errors import TraceError
 from .files import atomic_write, resolve
+from .reading_kinds import refuse_other_kind
 from .trace_columns import domains, logits, metadata_of, numbers, whole_numbers
 from .trace_settings import settings_for
 from .trace_synth import draw
@@ -232,10 +233,14 @@ class Trace:
 
 
 def load_trace(name: str | os.PathLike[str]) -> Trace:
-    """A trace from a path, else the bundled one of that name (`chat`, `chat.parquet`); raises TraceError."""
+    """A trace from a path, else the bundled one of that name (`chat`, `chat.parquet`).
+
+    Raises TraceError; WorkloadError for an object that is no path (a profile given in the trace's place).
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    refuse_other_kind(name, "trace", TraceError)
     path = resolve(name, "traces", ".parquet", TraceError)
     try:
         # No threads: the file is small, and replays run in threads of their own.

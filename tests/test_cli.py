@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 import specsched
 from specsched.cli import main
-from specsched.errors import SpecschedError
+from specsched.errors import SpecschedError, WorkloadError
 
 ROOT = Path(specsched.__file__).parent.parent
 TINY_PROFILE = {
@@ -27,6 +27,11 @@ TINY_PROFILE = {
     "draft": {"requests": [1, 256], "seconds": [0.0005, 0.001], "block_size": 7},
     "provenance": {"method": "measured"},
 }
+
+METRICS = """vllm:spec_decode_num_drafts_total 100.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 80.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 40.0
+"""
 
 
 def run(*words: object) -> Result:
@@ -59,6 +64,10 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "wrong_schema.json").write_text(good.replace("profile/1", "profile/9"))
     (tmp_path / "uneven.json").write_text(good.replace("0.006, ", ""))
     (tmp_path / "text.parquet").write_text("this is no parquet file")
+    (tmp_path / "magic").write_bytes(b"PAR1 and the rest of a trace")
+    rates = {"schema": "specsched/acceptance/1", "conditional": [0.8, 0.5], "steps": 100}
+    (tmp_path / "rates.json").write_text(json.dumps(rates))
+    (tmp_path / "metrics.txt").write_text(METRICS)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("keep me")
     (tmp_path / "calibration.json").write_text(
@@ -127,10 +136,23 @@ MALFORMED = [
     (["calibrate", "--trace", "chat", "--holdout", "1"], ["--holdout"]),
     (["convert", "nowhere.json", "out.json"], ["nowhere.json"]),
     (["convert", "good.json", "good.json"], ["input"]),
+    (["convert", "good.json", "good.json", "--force"], ["input"]),
+    (["convert", "good.json", "rates.json"], ["rates.json", "--force"]),
+    (["convert", "good.json", "out.parquet"], ["out.parquet", ".json"]),
+    (["convert", "good.json", "out.json", "--to", "vllm"], ["out.json", ".csv"]),
+    (["convert", "rates.json", "out.csv", "--to", "vllm"], ["an Acceptance cannot be written as 'vllm'"]),
+    (["convert", "chat", "out.json"], ["out.json", ".parquet"]),
     (["convert", "array.json", "out.json"], ["array.json", "no known format"]),
     (["convert", "good.json", "out.json", "--to", "sglang-1d"], ["--requests"]),
     (["convert", "good.json", "out.json", "--to", "tensorflow"], ["tensorflow"]),
     (["convert", "good.json", "out.json", "--hint", "gpu_count=four"], ["gpu_count", "number"]),
+    (["simulate", "--trace", "good.json", "--sla", "80"], ["good.json is a step profile", "swap"]),
+    (["simulate", "--trace", "h100-sxm_qwen3-8b_bf16_tp1", "--sla", "80"], ["a step profile", "swap"]),
+    (["simulate", "--trace", "chat", "--profile", "chat", "--sla", "80"], ["a confidence trace", "swap"]),
+    (["simulate", "--trace", "chat", "--profile", "magic", "--sla", "80"], ["a confidence trace", "swap"]),
+    (["simulate", "--trace", "rates.json", "--sla", "80"], ["trace synth --acceptance rates.json"]),
+    (["simulate", "--trace", "metrics.txt", "--sla", "80"], ["trace synth --acceptance metrics.txt"]),
+    (["simulate", "--trace", "chat", "--profile", "rates.json", "--sla", "80"], ["holds acceptance rates"]),
     (["inspect", "nowhere"], ["nowhere"]),
     (["inspect", "good.json", "--plot", "good.json"], ["input"]),
     (["profile"], ["--gpu"]),
@@ -163,6 +185,49 @@ def test_malformed_input_is_refused_in_one_sentence(files: Path, words: list[str
     refused(run(*words), *said)
     after = {path: path.read_bytes() for path in files.rglob("*") if path.is_file()}
     assert after == before, "a refused command left something behind"
+
+
+def test_convert_reads_bundled_names_and_writes_over_when_forced(files: Path) -> None:
+    done = run("convert", "h100-sxm_qwen3-8b_bf16_tp1", "rates.json", "--force")
+    assert done.exit_code == 0, done.output
+    assert json.loads((files / "rates.json").read_text())["schema"] == "specsched/profile/1"
+    done = run("convert", "metrics.txt", "new.json")
+    assert done.stdout.startswith("metrics.txt: acceptance rates in the format of vllm-prometheus")
+
+
+def test_convert_leaves_the_second_file_of_a_pair_alone(files: Path) -> None:
+    (files / "out_draft.csv").write_text("keep me")
+    refused(run("convert", "good.json", "out.csv", "--to", "vllm"), "out_draft.csv", "--force")
+    assert (files / "out_draft.csv").read_text() == "keep me"
+    assert not (files / "out.csv").exists()
+
+
+@pytest.mark.parametrize("name", ["rates.json", "metrics.txt"])
+def test_inspect_says_what_acceptance_files_hold(files: Path, name: str) -> None:
+    shown = run("inspect", name)
+    assert shown.exit_code == 0, shown.output
+    assert "acceptance rates of 2 positions" in shown.stdout
+    assert "emits 2.20" in shown.stdout  # 1 + 0.8 + 0.8 * 0.5
+    assert f"trace synth --acceptance {name}" in shown.stdout
+    assert json.loads(run("inspect", name, "--json").stdout)["survival"] == [0.8, 0.4]
+
+
+def test_inspect_tells_the_two_acceptances_of_a_trace_apart() -> None:
+    shown = run("inspect", "chat").stdout
+    assert "per decoding step:  per row:" in shown
+
+
+def test_objects_in_each_others_place_are_told_so() -> None:
+    trace, profile = specsched.load_trace("chat"), specsched.load_profile("h100-sxm_qwen3-8b_bf16_tp1")
+    for call in (
+        lambda: specsched.simulate(profile, trace, policy="off", concurrency=1),  # type: ignore[arg-type]
+        lambda: specsched.answer(profile, trace, 80.0),  # type: ignore[arg-type]
+        lambda: specsched.load_profile(trace),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(WorkloadError, match="swap the two"):
+            call()
+    with pytest.raises(WorkloadError, match="got int"):
+        specsched.load_trace(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
@@ -335,3 +400,7 @@ def test_progress_writes_plain_lines_where_there_is_no_terminal(
             progress(done, 4, "lagged:2")
     lines = capsys.readouterr().err.splitlines()
     assert lines == ["1/4 runs, 16 s: lagged:2", "3/4 runs, 40 s: lagged:2"]
+    clock = iter([0.0, 16.0])
+    with Progress() as progress:
+        progress(1, None, "lagged:2")
+    assert capsys.readouterr().err == "1 run, 16 s: lagged:2\n"

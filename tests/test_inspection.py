@@ -56,6 +56,9 @@ def test_inspection_of_something_else_is_refused(tmp_path: Path) -> None:
     path.write_text("[1, 2]")
     with pytest.raises(FormatError, match="specsched convert"):
         inspect_file(path)
+    path.write_text('{"schema": "specsched/acceptance/1", "conditional": [0.5]}')
+    with pytest.raises(FormatError, match="trace synth --acceptance"):
+        inspect_file(path)
     with pytest.raises(FormatError, match="nothing bundled"):
         inspect_file("nowhere")
 

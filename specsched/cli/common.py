@@ -310,7 +310,8 @@ class Progress:
         elif now - self._last_line >= self.line_every_seconds:
             self._last_line = now
             count = f"{done}" if total is None else f"{done}/{total}"
-            click.echo(f"{count} {self._unit}s, {now - self._start:.0f} s: {text}", err=True)
+            unit = self._unit if (done if total is None else total) == 1 else f"{self._unit}s"
+            click.echo(f"{count} {unit}, {now - self._start:.0f} s: {text}", err=True)
 
     def _show_bar(self, done: int, total: int | None, text: str) -> None:
         if self._bar is None:

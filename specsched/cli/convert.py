@@ -42,7 +42,7 @@ class Hint(click.ParamType):
 
 
 @click.command(short_help="Files of other tools, read and written.")
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
+@click.argument("source", metavar="IN")
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
 @click.option(
     "--to",
@@ -63,41 +63,49 @@ class Hint(click.ParamType):
     help="What IN does not say: gpu, model, gpu_count, memory_bytes, weight_bytes, kv_bytes_per_token, "
     "licence, name, or what an error asks for; repeat for more.",
 )
+@click.option("--force", is_flag=True, help="Write over OUT where it exists.")
 @common.json_option
 def convert(
-    source: Path,
+    source: str,
     target: Path,
     form: str,
     requests: int | None,
     context: int | None,
     hints: tuple[tuple[str, Any], ...],
+    force: bool,
     as_json: bool,
 ) -> None:
     """Read a file of another tool, or write one for it; what IN is, is told by what is in it.
 
-    OUT becomes a profile, trace or calibration of ours, or with --to that of an engine. Counters without
-    confidences become per-position acceptance, from which `specsched trace synth` makes a trace.
+    IN is a path or a bundled name. OUT becomes a profile (.json), trace (.parquet) or calibration (.json) of
+    ours, or with --to that of an engine. Counters without confidences become per-position acceptance, from
+    which `specsched trace synth` makes a trace.
 
     \b
     Examples:
       specsched convert sglang_table.json mine.json --hint gpu=H100
-      specsched convert mine.json for_sglang.json --to sglang
+      specsched convert h100-sxm_qwen3-8b_bf16_tp1 for_sglang.json --to sglang
       specsched convert mine.json one_dim.json --to sglang-1d --requests 64
       specsched convert sts.json calibration.json
     """
-    if not source.is_file():
-        raise SpecschedError(f"no file {str(source)!r} to convert; give the path of one file")
-    common.writable_file(target)
-    common.not_over_input(target, source)
     from .. import formats
+    from ..inspection import find
 
-    found = formats.read(source, **_nested(hints))
+    path_in = find(source)
+    common.writable_file(target)
+    common.not_over_input(target, path_in)
+    _not_over_existing([target], force)
+    found = formats.read(path_in, **_nested(hints))
+    _suffix_fits(target, found.kind, form)
     options = {"requests": requests, "context": context}
     notes = list(found.notes)
     written = []
-    for item in found.objects:
-        # Several tables in one file: each beside the other, under its own name.
-        path = target if len(found.objects) == 1 else target.with_stem(f"{target.stem}-{item.name}")
+    # Several tables in one file: each beside the other, under its own name.
+    several = len(found.objects) > 1
+    paths = [target.with_stem(f"{target.stem}-{o.name}") if several else target for o in found.objects]
+    beside = [path.with_stem(f"{path.stem}_draft") for path in paths if form == "vllm"]
+    _not_over_existing([*paths, *beside], force)
+    for item, path in zip(found.objects, paths, strict=True):
         notes += formats.write(item, path, form, **{k: v for k, v in options.items() if v is not None})
         written.append(path)
     if as_json:
@@ -113,9 +121,27 @@ def convert(
         )
         return
     for path in written:
-        click.echo(f"{source}: a {found.kind} in the format of {found.format}; written to {path} as {form}")
+        what = "acceptance rates" if found.kind == "acceptance" else f"a {found.kind}"
+        click.echo(f"{source}: {what} in the format of {found.format}; written to {path} as {form}")
     for note in notes:
         click.echo(f"note: {note}")
+
+
+def _not_over_existing(paths: list[Path], force: bool) -> None:
+    """Refuse to write over a file: with IN and OUT swapped it would be the one to be read."""
+    for path in paths:
+        if path.exists() and not force:
+            raise SpecschedError(
+                f"{path} exists already and would be lost; choose another OUT, or add --force"
+            )
+
+
+def _suffix_fits(target: Path, kind: str, form: str) -> None:
+    """Refuse a name that promises another kind of file than what is written."""
+    suffix = ".csv" if form == "vllm" else ".parquet" if kind == "trace" else ".json"
+    if target.suffix != suffix:
+        what = "acceptance rates are" if kind == "acceptance" else f"a {kind} is"
+        raise SpecschedError(f"{target} does not end in {suffix}; {what} written as {suffix} for {form}")
 
 
 def _nested(hints: tuple[tuple[str, Any], ...]) -> dict[str, Any]:

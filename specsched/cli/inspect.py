@@ -16,7 +16,7 @@ from . import common
 @common.json_option
 @common.out_option
 def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None) -> None:
-    """What a profile, trace or calibration holds, what is wrong with it, and its picture.
+    """What a profile, trace, calibration or acceptance file holds, what is wrong with it, and its picture.
 
     FILE is a path or a bundled name; without it the bundled names are listed.
 
@@ -30,10 +30,14 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
         _list(as_json)
         return
     common.not_over_input(plot, file)
-    from ..inspection import inspect_object, load_any
+    from ..inspection import find, inspect_object, load_any
+    from ..reading_kinds import kind_of_file
 
-    held = load_any(file)
-    found = inspect_object(held)
+    if kind_of_file(find(file)) == "acceptance":
+        held, found = _acceptance(find(file))
+    else:
+        held = load_any(file)
+        found = inspect_object(held)
     picture = _picture(held) if plot is not None or out is not None else None
     written = []
     if out is not None:
@@ -53,6 +57,25 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
     else:
         click.echo(_text(held, found))
     common.wrote(written)
+
+
+def _acceptance(path: Path) -> tuple[Any, dict[str, Any]]:
+    """Acceptance rates, ours or the counters of another tool; they have no picture."""
+    from .. import formats
+
+    read = formats.read(path)
+    rates = read.object
+    found = {
+        "kind": "acceptance",
+        "name": path.stem,
+        "file": str(path),
+        "format": read.format,
+        "block_size": rates.block_size,
+        **{key: value for key, value in rates.to_dict().items() if key != "schema"},
+        "warnings": ["the rates are lower bounds: trimming was on"] if rates.censored else [],
+        "lint": [],
+    }
+    return rates, found
 
 
 def _list(as_json: bool) -> None:

@@ -57,7 +57,7 @@ def _output(command: Any) -> Any:
     required=True,
     metavar="RATES|NAME|FILE",
     help="Acceptance of each position given that all before were accepted: 0.8,0.75,...; chat, math or code "
-    "(the paper's figures); or the acceptance file that convert writes.",
+    "(the paper's figures); or a file of counters (docs/formats.md).",
 )
 @_output
 @click.option(
@@ -103,7 +103,7 @@ def synth(acceptance: Any, output: Path | None, out: Path | None, as_json: bool,
     Examples:
       specsched trace synth --acceptance 0.82,0.78,0.75,0.72 -o mine.parquet
       specsched trace synth --acceptance chat --requests 500 --ece 0 -o perfect.parquet
-      specsched trace synth --acceptance counters.json -o from_counters.parquet
+      specsched trace synth --acceptance metrics.txt -o from_counters.parquet
     """
     path = _required(output, out)
     from ..trace import synthesise

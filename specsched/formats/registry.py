@@ -284,7 +284,8 @@ def write(obj: Any, path: str | os.PathLike[str], to: str, **options: Any) -> li
         return _write_profile(obj, path, to, options)
     what = type(obj).__name__
     can = {"StepProfile": PROFILE_TARGETS, "Calibration": CALIBRATION_TARGETS}.get(what, ("specsched",))
-    raise FormatError(f"a {what} cannot be written as {to!r}; it can be written as {', '.join(can)}")
+    article = "an" if what[0] in "AEIO" else "a"
+    raise FormatError(f"{article} {what} cannot be written as {to!r}; it can be written as {', '.join(can)}")
 
 
 def _write_profile(

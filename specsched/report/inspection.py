@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 def inspection_text(found: Row) -> str:
     """Text of a dictionary of `specsched.inspection`, except calibrations (`calibration_text`)."""
-    body = {"profile": _profile, "trace": _trace}[found["kind"]](found)
+    body = {"profile": _profile, "trace": _trace, "acceptance": _acceptance}[found["kind"]](found)
     findings = [paragraph(text, "warning: ") for text in found["warnings"]]
     findings += [paragraph(text, "finding: ") for text in found["lint"]]
     return "\n\n".join([*body, "\n".join(findings) or "nothing to remark"])
@@ -92,8 +92,8 @@ def _trace(found: Row) -> list[str]:
     )
     header = [
         "position",
-        "accepted if\nthe one before",
-        "accepted\nthis far",
+        "per decoding step:\naccepted if\nthe one before",
+        "per row:\naccepted\nthis far",
         "AUC",
         "ECE %",
         "floor",
@@ -116,6 +116,26 @@ def _trace(found: Row) -> list[str]:
         f"whole blocks emits {decimal(found['emitted_per_step'], 2)} tokens a step."
     )
     return [paragraph(first), facts, grid(header, rows)]
+
+
+def _acceptance(found: Row) -> list[str]:
+    first = (
+        f"{found['name']}: acceptance rates of {found['block_size']} positions, no confidences; verifying "
+        f"whole blocks emits {decimal(found['mean_length'], 2)} tokens a step."
+    )
+    steps = count(found["steps"]) if found["steps"] else "not said"
+    facts = _facts(
+        [
+            ("format", found["format"]),
+            ("steps", steps),
+            ("notes", " ".join(found["notes"])),
+            ("use", f"specsched trace synth --acceptance {found['file']} -o mine.parquet"),
+        ]
+    )
+    rates = zip(found["conditional"], found["survival"], strict=True)
+    rows = [[count(k), share(rate), share(far)] for k, (rate, far) in enumerate(rates, 1)]
+    table = grid(["position", "per decoding step:\naccepted if\nthe one before", "accepted\nthis far"], rows)
+    return [paragraph(first), facts, table]
 
 
 def _spread(spread: Row) -> str:
