@@ -235,8 +235,11 @@ def crossovers(searches: list[Search], loads: list[int]) -> list[dict[str, Any]]
     lossless = [s for s in searches if s.policy.lossless(s.question.sees_token)]
     leader, last = "", 0
     for load in loads:
+        tried = {s.policy.name: s.at(load) for s in lossless}
         speeds = {
-            s.policy.name: r.summary["throughput"] for s in lossless if (r := s.at(load).result) is not None
+            name: x.result.summary["throughput"]
+            for name, x in tried.items()
+            if x.result is not None and x.priced
         }
         if not speeds:
             continue
