@@ -215,6 +215,7 @@ def curve_row(load: Load) -> dict[str, Any]:
         "share_at_sla": load.share,
         "share_interval": [load.low, load.high],
         "memory_held": load.held,
+        "priced": load.priced,
     }
 
 
