@@ -20,6 +20,7 @@ from specsched import schedule
 REQUESTS, BLOCK = 256, 7
 PLAN_TO_SORT = 1.5
 LAGGED_TO_SORT = 2.0  # a lagged step is two plans: the budget of the past and the top of the present
+JAGGED = 1.3  # what costs with real inversions may add: bounds must look at every size
 NUMPY_TO_PLAN = 5.0
 GROWTH = 1.5  # how much faster than R log R a plan's time may grow from 256 to 4096 requests
 NOISE = 1.1
@@ -55,7 +56,10 @@ def confidences(kind: str, requests: int = REQUESTS) -> np.ndarray:
 
 def costs(kind: str, requests: int = REQUESTS) -> np.ndarray:
     tokens = np.arange(requests * (1 + BLOCK) + 1) * (REQUESTS / requests)
-    return 1 / (1 + 0.001 * (tokens if kind == "rising" else np.ceil(tokens / 128) * 128))
+    seconds = 1 + 0.001 * (tokens if kind == "rising" else np.ceil(tokens / 128) * 128)
+    if kind == "jagged":
+        seconds *= 1 + 0.02 * np.random.default_rng(1).random(tokens.size)
+    return 1 / seconds
 
 
 def straightforward(confidence: np.ndarray, sps: np.ndarray) -> np.ndarray:
@@ -72,7 +76,7 @@ def report(title: str, **numbers: float) -> None:
     print(f"\n{title}: " + ", ".join(f"{name} {value:.2f}" for name, value in numbers.items()), end="")
 
 
-@pytest.mark.parametrize("curve", ["rising", "stairs"])
+@pytest.mark.parametrize("curve", ["rising", "stairs", "jagged"])
 @pytest.mark.parametrize("kind", ["uniform", "skewed", "two humps"])
 def test_a_plan_against_sorting_and_against_numpy(benchmark, kind, curve):
     confidence, sps = confidences(kind), costs(curve)
@@ -93,8 +97,9 @@ def test_a_plan_against_sorting_and_against_numpy(benchmark, kind, curve):
     ratios = {name: s / seconds["np.sort"] for name, s in seconds.items() if name != "np.sort"}
     benchmark.extra_info |= ratios
     report(f"{kind}, {curve}: times np.sort ({seconds['np.sort'] * 1e6:.1f} µs)", **ratios)
-    assert max(ratios["early-stop"], ratios["global"]) <= PLAN_TO_SORT * NOISE
-    assert max(ratios["lagged"], ratios["lagged with ids"]) <= LAGGED_TO_SORT * NOISE
+    leeway = NOISE * (JAGGED if curve == "jagged" else 1)
+    assert max(ratios["early-stop"], ratios["global"]) <= PLAN_TO_SORT * leeway
+    assert max(ratios["lagged"], ratios["lagged with ids"]) <= LAGGED_TO_SORT * leeway
     assert (
         ratios["plain numpy"] / max(r for name, r in ratios.items() if name != "plain numpy") >= NUMPY_TO_PLAN
     )

@@ -268,7 +268,7 @@ def _budget(survival, sps, falls, minimum_gain, candidates, work):
     while tokens < end:
         tokens += work.held[b]
         expected += work.total[b]
-        floor = max(floor, expected * sps[tokens])
+        floor = expected * sps[tokens] if expected * sps[tokens] > floor else floor
         b += 1
     if minimum_gain > 0.0 or not _TINY < floor < _HUGE:
         return _budget_exactly(survival, sps, minimum_gain, _BUCKETS - 1, work)
@@ -280,19 +280,23 @@ def _budget(survival, sps, falls, minimum_gain, candidates, work):
         first = 0
     b = 0
     while tokens < end:
-        held = work.held[b]
-        if held > 0 and (not falls or (expected + held * _EDGE[b]) * sps[tokens + 1] >= floor):
+        held, after = work.held[b], expected + work.total[b]
+        peak = sps[tokens + 1] if falls and held > 0 else 0.0
+        if not falls:
+            for n in range(tokens + 1, tokens + held + 1):
+                peak = sps[n] if sps[n] > peak else peak  # no max(): a NaN is never the greatest
+        if after * peak >= floor:
             # The n greatest of the bucket are at most its upper edge, and the others at least its lower one.
-            most, after = 0.0, expected + work.total[b]
+            most = 0.0
             for n in range(1, held + 1):
                 upper = min(expected + n * _EDGE[b], after - (held - n) * _EDGE[b + 1])
-                most = max(most, upper * sps[tokens + n])
+                most = upper * sps[tokens + n] if upper * sps[tokens + n] > most else most
             if most >= floor:
                 if first == _BUCKETS:
                     first, start, before = b, tokens, expected
                 last = b
         tokens += held
-        expected += work.total[b]
+        expected = after
         b += 1
     expected = before
     best = expected * sps[start]
@@ -458,9 +462,15 @@ def check_costs(sps, requests, size):
     last = requests + size
     if _falls(sps, requests, last) and sps[requests] < np.inf and sps[last] >= 0.0:
         return 1
-    for n in range(requests, last + 1):
-        if not 0.0 <= sps[n] < np.inf:
-            return -1 - size - n
+    bits = sps.view(np.int64)
+    least = most = np.int64(0)
+    for n in range(last + 1):
+        here = bits[n] if n >= requests else 0
+        least, most = min(least, here), max(most, here)
+    if least < 0 or most >= _INFINITY:
+        for n in range(requests, last + 1):
+            if not 0.0 <= sps[n] < np.inf:
+                return -1 - size - n
     return 0
 
 

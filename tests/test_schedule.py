@@ -57,6 +57,20 @@ def test_steps_where_rounding_decides_agree_with_the_oracle(problem):
     agree(*problem)
 
 
+@given(strategies.problems(many=True), st.floats(0, 1))
+def test_kernels_never_choose_a_cost_that_is_unknown(problem, known):
+    """The engine loop has NaN where a pass is refused, above the capture limit: like a speed of 0."""
+    confidence, sps = problem
+    survival, work = schedule.survival(confidence), kernels.make_work(*confidence.shape)
+    refused = np.arange(sps.size) > len(confidence) + known * confidence.size
+    lengths = np.empty((2, 2, len(confidence)), np.int64)
+    for i, unknown in enumerate((np.nan, 0.0)):
+        curve = np.where(refused, unknown, sps)
+        kernels.early_stop(survival, curve, lengths[i, 0], work)
+        kernels.unconstrained(survival, curve, 0.0, lengths[i, 1], work)
+    assert (lengths[0] == lengths[1]).all()
+
+
 @pytest.mark.parametrize("value", [0.0, -0.0, 5e-324, 1e-310, 0.5, 0.9, 1.0 - 2**-53, 1.0])
 @pytest.mark.parametrize("curve", ["flat", "stairs", "inverse"])
 def test_equal_confidences_agree_with_the_oracle(value, curve):
