@@ -219,6 +219,7 @@ def text(numbers: dict[str, Any]) -> str:
         if "published" in e
     )
     left = ", ".join(f"{100 * x:.1f}" for x in six["qwen3-4b-chat"]["sts"])
+    worst_raw = 100 * max(x for name in RECORDED for x in six[name]["raw"])
     worst_sts = 100 * max(x for name in RECORDED for x in six[name]["sts"])
     worst_affine = 100 * max(x for name in RECORDED for x in six[name]["affine"])
     ece = [
@@ -260,8 +261,8 @@ is found, not fitted.
   {kept_said} (math, code, chat). Their shape is that of figure 6, which is of chat (Alpaca), and stands in
   for math and code too: there it errs most.
 - What STS leaves on `qwen3-4b-chat` ({left} %) is near what the paper reports for Alpaca.
-- On the recorded traces STS leaves up to {worst_sts:.1f} % where a shift leaves up to {worst_affine:.1f} %:
-  a temperature cannot move a confidence across one half. `--method affine` can.
+- Recorded traces, largest of the four positions: {worst_raw:.1f} % raw, {worst_sts:.1f} % after STS,
+  {worst_affine:.1f} % with a shift.
 """
 
 
