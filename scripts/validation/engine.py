@@ -334,8 +334,8 @@ def text(numbers: dict[str, Any]) -> str:
         "ragged": np.mean([e for p in ragged for e in n["by_policy"][p]["error"]]),
     }
     verdict = f"""- By policy: `off` is {bias["off"]:+.1%} on average, the policies that verify unequal
-  lengths {bias["ragged"]:+.1%}. Attention pads requests of unequal length, which a cost by tokens alone cannot
-  see; whether that is the cause was not separated from the noise."""
+  lengths {bias["ragged"]:+.1%}. Attention pads requests of unequal length, which a cost by tokens alone
+  cannot see; whether that is the cause was not separated from the noise."""
     if m["clock"] == "cpu":
         verdict += """
 - **Not yet run on a quiet machine.** CPU seconds are far less disturbed by neighbours than a wall clock,
