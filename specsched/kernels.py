@@ -51,7 +51,7 @@ class Work(NamedTuple):
     """Scratch memory of the planners, made once by `make_work` and reused every step."""
 
     survival: np.ndarray  # float64[capacity * γ]: for callers that hand in confidences
-    value: np.ndarray  # float64[capacity * γ]: survivals of the buckets being looked at, falling
+    value: np.ndarray  # float64[>= capacity * γ, _BUCKETS]: survivals of the buckets looked at, falling
     total: np.ndarray  # float64[_SLOTS]: sum of the survivals of a bucket
     held: np.ndarray  # int32[_SLOTS]: how many it holds; entry _BUCKETS counts survival 0
     place: np.ndarray  # int32[_SLOTS]: where in `value` a bucket's next survival goes
@@ -62,8 +62,8 @@ def make_work(capacity_requests: int, block_size: int) -> Work:
     """Scratch memory for plans of up to `capacity_requests` requests with `block_size` draft tokens each."""
     size = max(1, capacity_requests * block_size)
     whole = np.empty((2, _SLOTS), np.int32)
-    reach = np.empty(size, np.int32)
-    return Work(np.empty(size), np.empty(size), np.empty(_SLOTS), whole[0], whole[1], reach)
+    value, reach = np.empty(max(size, _BUCKETS)), np.empty(size, np.int32)
+    return Work(np.empty(size), value, np.empty(_SLOTS), whole[0], whole[1], reach)
 
 
 @_jit
@@ -257,63 +257,90 @@ def _stop_exactly(survival, sps, work):
 
 
 @_jit
-def _budget(survival, sps, falls, minimum_gain, candidates, work):
-    """(K, cut): first argmax of Θ over sorted prefix sums (see `best_budget` and `_stop`). Needs `_tally`."""
-    requests = survival.shape[0]
-    margin = _rounding(candidates)
-    expected = float(requests)
-    tokens, end = requests, requests + candidates
-    floor = expected * sps[tokens]  # Θ that the best k reaches at least: the greatest at a bucket's end
+def _window(sps, requests, falls, candidates, work):
+    """(first, last, tokens, expected): the buckets within which the best k ends, and what lies ahead of them.
+
+    first = 0 where k = 0 may be the best; all buckets where Θ is too small or great for bounds. A NaN among
+    the costs is never the greatest: hence no max() of Θ here.
+    """
+    margin, end = _rounding(candidates), requests + candidates
+    expected, tokens = float(requests), requests
+    floor = (
+        expected * sps[tokens]
+    )  # Θ of the best k is at least that: of the best bucket's end, to begin with
     b = 0
     while tokens < end:
         tokens += work.held[b]
         expected += work.total[b]
         floor = expected * sps[tokens] if expected * sps[tokens] > floor else floor
         b += 1
-    if minimum_gain > 0.0 or not _TINY < floor < _HUGE:
-        return _budget_exactly(survival, sps, minimum_gain, _BUCKETS - 1, work)
+    if not _TINY < floor < _HUGE:
+        return 0, _BUCKETS - 1, requests, float(requests)
     floor *= 1.0 - margin
-    first, last = _BUCKETS, -1  # the buckets within which the best k may end
-    start, before = requests, float(requests)  # tokens and expected tokens ahead of bucket `first`
-    expected, tokens = before, start
-    if expected * sps[tokens] >= floor:
-        first = 0
+    bound = work.value  # by bucket: Θ is at most that inside; 0 where it was seen to be below the floor
+    first, last = _BUCKETS, -1
+    expected, tokens = float(requests), requests
+    start, before = tokens, expected
     b = 0
     while tokens < end:
         held, after = work.held[b], expected + work.total[b]
+        bound[b] = 0.0
         peak = sps[tokens + 1] if falls and held > 0 else 0.0
         if not falls:
             for n in range(tokens + 1, tokens + held + 1):
-                peak = sps[n] if sps[n] > peak else peak  # no max(): a NaN is never the greatest
+                peak = sps[n] if sps[n] > peak else peak
         if after * peak >= floor:
-            # The n greatest of the bucket are at most its upper edge, and the others at least its lower one.
-            most = 0.0
+            # Of the bucket's n greatest the sum is at most n upper edges, or all but the lower edges of the
+            # others, and at least n times the mean.
+            most = least = 0.0
             for n in range(1, held + 1):
-                upper = min(expected + n * _EDGE[b], after - (held - n) * _EDGE[b + 1])
-                most = upper * sps[tokens + n] if upper * sps[tokens + n] > most else most
+                upper = min(expected + n * _EDGE[b], after - (held - n) * _EDGE[b + 1]) * sps[tokens + n]
+                lower = (expected + n * (work.total[b] / held)) * sps[tokens + n]
+                most = upper if upper > most else most
+                least = lower if lower > least else least
             if most >= floor:
+                bound[b] = most
+                floor = max(floor, least * (1.0 - margin))
                 if first == _BUCKETS:
                     first, start, before = b, tokens, expected
                 last = b
         tokens += held
         expected = after
         b += 1
-    expected = before
-    best = expected * sps[start]
+    if requests * sps[requests] >= floor:
+        return 0, last, requests, float(requests)
+    while first < last and bound[first] < floor:  # the floor has risen since
+        start += work.held[first]
+        before += work.total[first]
+        first += 1
+    while bound[last] < floor and first < last:
+        last -= 1
+    return first, last, start, before
+
+
+@_jit
+def _budget(survival, sps, falls, minimum_gain, candidates, work):
+    """(K, cut): first argmax of Θ over sorted prefix sums (see `best_budget` and `_stop`). Needs `_tally`."""
+    requests = survival.shape[0]
+    if minimum_gain > 0.0:
+        return _budget_exactly(survival, sps, minimum_gain, _BUCKETS - 1, work)
+    first, last, tokens, expected = _window(sps, requests, falls, candidates, work)
+    best = expected * sps[tokens]
     second = 0.0
     admitted = 0
     for i in range(_collect(survival, first, last, work)):
         expected += work.value[i]
-        throughput = expected * sps[start + i + 1]
+        throughput = expected * sps[tokens + i + 1]
         if throughput > best:
             second, best = best, throughput
             admitted = i + 1
         elif throughput > second:
             second = throughput
-    if first > 0 and not second < best * (1.0 - margin):
+    # From bucket 0 on the sums are the definition's own; else they are right to within rounding.
+    if first > 0 and not second < best * (1.0 - _rounding(candidates)):
         return _budget_exactly(survival, sps, minimum_gain, last, work)
     cut = _cut(work, admitted) if admitted > 0 else _EDGE_BITS[first] + 1
-    return start - requests + admitted, cut
+    return tokens - requests + admitted, cut
 
 
 @_jit
