@@ -492,7 +492,7 @@ def check_costs(sps, requests, size):
     bits = sps.view(np.int64)
     least = most = np.int64(0)
     for n in range(last + 1):
-        here = bits[n] if n >= requests else 0
+        here = bits[n] if n >= requests else np.int64(0)
         least, most = min(least, here), max(most, here)
     if least < 0 or most >= _INFINITY:
         for n in range(requests, last + 1):
