@@ -110,7 +110,7 @@ print(json.dumps({{"grown": peak - before, "steps": result.counts["steps"]}}))
     assert each < 1000
 
 
-@pytest.mark.parametrize(("requests", "rate"), [(100_000, 150.0), (1_000_000, 150.0), (1_000_000, 24.0)])
+@pytest.mark.parametrize(("requests", "rate"), [(10**5, 150.0), (10**6, 150.0), (10**6, 24.0)])
 def test_open_loop_requests(benchmark: Any, requests: int, rate: float) -> None:
     """A day of traffic in pieces: Poisson arrivals at three engines, about 30 and 4 requests at once each.
 
@@ -121,8 +121,8 @@ def test_open_loop_requests(benchmark: Any, requests: int, rate: float) -> None:
     benchmark.extra_info.update(found)
     speed = found["request_steps"] / found["seconds"]
     print(
-        f"\n{requests} requests at {rate:g}/s: {found['seconds']:.1f} s of one core, peak {found['peak'] / GIB:.2f} GiB, "
-        f"{speed / 1e6:.2f} million request-steps a second, p05 {found['p05']:.0f} tokens/s"
+        f"\n{requests} requests at {rate:g}/s: {found['seconds']:.1f} s of one core, "
+        f"peak {found['peak'] / GIB:.2f} GiB, {speed / 1e6:.2f} million request-steps a second, p05 {found['p05']:.0f} tokens/s"
     )
     assert found["peak"] < 2 * 10**9
 
