@@ -122,7 +122,8 @@ def test_open_loop_requests(benchmark: Any, requests: int, rate: float) -> None:
     speed = found["request_steps"] / found["seconds"]
     print(
         f"\n{requests} requests at {rate:g}/s: {found['seconds']:.1f} s of one core, "
-        f"peak {found['peak'] / GIB:.2f} GiB, {speed / 1e6:.2f} million request-steps a second, p05 {found['p05']:.0f} tokens/s"
+        f"peak {found['peak'] / GIB:.2f} GiB, {speed / 1e6:.2f} million request-steps a second, "
+        f"p05 {found['p05']:.0f} tokens/s"
     )
     assert found["peak"] < 2 * 10**9
 
