@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Any
 
 from .common import Progress
@@ -24,6 +23,7 @@ def table(given: Inputs, options: dict[str, Any], progress: Progress) -> dict[st
     from .. import schedule
     from ..replay import split_and_calibrate
     from ..simulator import simulate
+    from ..sweep import map_points
     from ..workload import parse_arrivals
 
     block = options["block_size"] or given.trace.block_size
@@ -32,7 +32,8 @@ def table(given: Inputs, options: dict[str, Any], progress: Progress) -> dict[st
     workload = parse_arrivals(options["arrivals"], requests=options["requests"], seed=options["seed"])
     loads: list[int | None] = [None] if workload is not None else options["concurrency"]
 
-    def one(policy: str, load: int | None) -> tuple[dict[str, Any], list[str]]:
+    def one(point: tuple[str, int | None]) -> tuple[dict[str, Any], list[str]]:
+        policy, load = point
         result = simulate(
             replayed,
             given.profile,
@@ -52,7 +53,7 @@ def table(given: Inputs, options: dict[str, Any], progress: Progress) -> dict[st
         return row | result.summary, result.warnings
 
     points = [(policy, load) for policy in policies for load in loads]
-    done = _in_threads(one, points, options["workers"], progress)
+    done = map_points(one, points, options["workers"], progress)
     return {
         "schema": "specsched/runs/1",
         "profile": given.profile.name,
@@ -86,21 +87,3 @@ def _workload_warnings(workload: Workload | None, row: dict[str, Any]) -> list[s
             "load has no time to settle; raise --requests"
         )
     return said
-
-
-def _in_threads(
-    one: Any, points: list[tuple[str, int | None]], workers: int | None, progress: Progress
-) -> list[tuple[dict[str, Any], list[str]]]:
-    """Results in the order of the points, whatever order they finish in."""
-    import os
-
-    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        futures = {pool.submit(one, point[0], point[1]): point for point in points}
-        try:
-            for done, future in enumerate(as_completed(futures), 1):
-                future.result()
-                progress(done, len(points), futures[future][0])
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        return [future.result() for future in futures]
