@@ -102,6 +102,23 @@ def test_passes_off_the_graph_are_a_curve_of_their_own() -> None:
     assert fit.eager[256] - fit.verify[256] == pytest.approx(0.02, rel=0.01)
 
 
+def test_what_drafting_adds_to_a_pass_is_no_cost_of_its_tokens() -> None:
+    """Every size also without drafts, at one token a request, as the engine's grid has them."""
+    tokens, requests, kv, seconds = grid(3, 0.01)
+    plain = tokens == requests
+    extra = 4e-4 + 1e-5 * requests
+    columns = [np.concatenate([c, c[plain]]) for c in (tokens, requests, kv)]
+    both = np.concatenate([seconds + extra, seconds[plain]])
+    drafting = np.arange(len(both)) < len(seconds)
+    fit = fit_steps(*columns, both, drafting=drafting)
+    assert np.abs(fit.relative_error).max() < 0.05
+    at = np.interp([8, 32, 128], fit.requests, fit.keeping)
+    assert at == pytest.approx([4.8e-4, 7.2e-4, 16.8e-4], rel=0.15)
+    bare = fit_steps(*columns, both)
+    assert not bare.keeping.any()
+    assert bare.relative_error[~drafting].mean() > 0.03 > abs(fit.relative_error[~drafting].mean())
+
+
 def test_wild_noise_leaves_no_pass_without_a_cost() -> None:
     for seed in range(5):
         tokens, requests, kv, seconds = (column[::9] for column in grid(seed, 1.0))

@@ -12,6 +12,7 @@ import torch
 
 from specsched.errors import SpecschedError
 from specsched.files import bundled_dir
+from specsched.torch_side import target as target_module
 from specsched.torch_side import weights
 from specsched.torch_side.prompts import Prompt
 from specsched.torch_side.sample import read_shard, sample_responses, shard_prompts, write_shard
@@ -79,6 +80,27 @@ def test_ragged_verification_equals_one_request_at_a_time(qk_norm):
         hidden, features = target.parallel(torch.tensor([text]), (0, 2))
         torch.testing.assert_close(torch.stack([r[1] for r in rows]), hidden[0], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(torch.stack([r[2] for r in rows]), features[0], atol=1e-5, rtol=1e-5)
+
+
+def test_a_large_step_cut_by_length_equals_one_request_at_a_time(monkeypatch):
+    """Neighbouring slots of about one length attend together; slots 0..69 in order, and a few of them."""
+    target = small(False)
+    rng = np.random.default_rng(3)
+    texts = [rng.integers(0, 11, n).tolist() for n in np.linspace(40, 2, 70).astype(int)]
+    cache = target.new_cache(70, 40)
+    lengths = torch.tensor([len(t) for t in texts])
+    whole = torch.arange(70).repeat_interleave(lengths)
+    position = torch.cat([torch.arange(n) for n in lengths.tolist()])
+    target(torch.tensor([t for text in texts for t in text]), whole, position, cache)
+    cuts = []
+    plain = target_module._cut
+    monkeypatch.setattr(target_module, "_cut", lambda *a: cuts.append(plain(*a)) or cuts[-1])
+    for chosen in (torch.arange(70), torch.cat([torch.arange(33), torch.arange(40, 70)])):
+        tokens = torch.tensor([texts[i][-1] for i in chosen.tolist()])
+        hidden, _ = target(tokens, chosen, lengths[chosen] - 1, cache)
+        expected = torch.stack([alone(target, texts[i])[-1] for i in chosen.tolist()])
+        torch.testing.assert_close(hidden, expected, atol=1e-5, rtol=1e-5)
+    assert [len(pieces) for pieces in cuts] == [3, 2]
 
 
 def test_rolling_back_is_setting_the_length():

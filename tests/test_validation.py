@@ -73,11 +73,11 @@ def test_overhead_and_acceptance_of_a_made_up_engine_are_found(tmp_path: Path) -
     settings = Settings(tmp_path, None, quick=True)
     hidden = {1: 0.7e-3, 128: 9e-3}
     truth = published.with_overhead(published.base_profile(settings), hidden)
-    _, text = published.level_for(3.2, 40)
+    text = published.text_of(-0.2, 40, 0.4)
     rows = []
     for arm, policy in (("nospec", "off"), ("k7", "fixed:7")):
         for users in hidden:
-            found = published.benchmark(text, truth, policy, users, published.PROMPT_TOKENS, 300)
+            found = published.benchmark(text, truth, policy, users, published.PROMPT_TOKENS, 300, 0.04)
             rows.append([arm, users, found["user"], found["total"], 0])
     head = ["arm", "concurrency", "tok_s_user", "tok_s_total", "clipped"]
     write(folder / f"{published.PREFIX}sweep.csv", head, rows)
@@ -85,7 +85,9 @@ def test_overhead_and_acceptance_of_a_made_up_engine_are_found(tmp_path: Path) -
     numbers = published.run(settings)
     fitted = numbers["fitted"]
     assert [fitted["overhead_ms"][str(c)] for c in hidden] == pytest.approx([0.7, 9.0], abs=0.1)
-    assert fitted["tokens_per_step"] == pytest.approx(3.2, abs=0.1)
+    assert fitted["tokens_per_step"] == pytest.approx(published.tokens_per_step(text), abs=0.1)
+    assert fitted["pause_ms"] == pytest.approx(40.0, abs=1.0)
+    assert numbers["errors"]["total"] == pytest.approx([0.0, 0.0], abs=0.03)
     assert numbers["off_error"] == pytest.approx([0.0, 0.0], abs=0.01)
     assert numbers["errors"]["user"][1] == pytest.approx(0.0, abs=0.05)
     # Full blocks of 128 users sit on the capture limit: prefill is what pushes them off the graph.

@@ -27,6 +27,7 @@ POLICIES = ("off", "fixed:1", "fixed:7", "threshold:0.3", "early-stop", "lagged:
 LOADS = (1, 2, 4, 8, 16, 32, 64)
 MAX_TOKENS = 96
 METHOD = "affine"  # of calibration, the same for engine and simulator
+EARLIER = {"off": "-11.0 %", "ragged": "-1.8 %"}  # median error of the throughput then: 7.1 %
 QUIET = 1.5  # one-minute load above which the machine counts as busy
 HEAD = [
     *("policy, users", "engine tokens/s", "simulated", "error", "a user's speed", "tokens/step", "simulated"),
@@ -109,7 +110,7 @@ def measure_and_compare(
     calibration = ss.fit_sts(trace, method=METHOD)
     loads = (1, 3) if quick else LOADS
     policies = policies_for(drafter.block_size)
-    repeats, *least = (2, 0.0, 6, 2) if quick else (3, 1.0, 40, 5)
+    repeats, *least = (2, 0.0, 6, 2) if quick else (4, 1.5, 40, 10)
     windows = interleaved(
         target, drafter, profile, calibration, rows, loads, policies, tokens, repeats, least
     )
@@ -266,8 +267,8 @@ def compared(
 
 
 def agreement(table_: dict[str, dict[str, list[float]]], loads: Sequence[int]) -> dict[str, Any]:
-    """Pairs of policies in the same order (of those that differ by more than noise), and the best one at
-    every load."""
+    """Pairs of policies in the same order (of those that differ by more than twice the noise), and the best
+    one at every load."""
     names = list(table_)
     noise = float(np.median([n for rows in table_.values() for n in rows["noise"]]))
     same = pairs = 0
@@ -276,7 +277,7 @@ def agreement(table_: dict[str, dict[str, list[float]]], loads: Sequence[int]) -
             for b in range(a + 1, len(names)):
                 real = table_[names[a]]["engine"][i] / table_[names[b]]["engine"][i] - 1.0
                 said = table_[names[a]]["simulated"][i] - table_[names[b]]["simulated"][i]
-                if abs(real) > noise:
+                if abs(real) > 2.0 * noise:
                     pairs, same = pairs + 1, same + (np.sign(real) == np.sign(said))
     errors = np.array([rows["error"] for rows in table_.values()])
     users = np.array([rows["user_error"] for rows in table_.values()])
@@ -334,8 +335,12 @@ def text(numbers: dict[str, Any]) -> str:
         "ragged": np.mean([e for p in ragged for e in n["by_policy"][p]["error"]]),
     }
     verdict = f"""- By policy: `off` is {bias["off"]:+.1%} on average, the policies that verify unequal
-  lengths {bias["ragged"]:+.1%}. Attention pads requests of unequal length, which a cost by tokens alone
-  cannot see; whether that is the cause was not separated from the noise."""
+  lengths {bias["ragged"]:+.1%}. An earlier comparison found {EARLIER["off"]} and {EARLIER["ragged"]}, for two
+  reasons since mended: the cost by tokens was fitted on steps with and without drafts together, though the
+  target's pass keeps features for the drafter in the first only (now part of the draft's cost); and the
+  engine attended in groups of about equal verify lengths and copied the whole cache of each, up to twice the
+  time of a pass of the same tokens evenly spread, which a cost by tokens cannot see (now one padded
+  group)."""
     if m["clock"] == "cpu":
         verdict += """
 - **Not yet run on a quiet machine.** CPU seconds are far less disturbed by neighbours than a wall clock,
@@ -344,8 +349,7 @@ def text(numbers: dict[str, Any]) -> str:
   neither
   confirm nor refute for times. Tokens per step depend on no clock."""
     verdict += """
-- Admission is not in the time compared. In an earlier run that counted it (it holds the drafter's context of
-  new prompts) the engine came out about 12 % slower than simulated in the median."""
+- Admission (prefill, and the drafter's context of new prompts) is not in the time compared."""
     body = []
     for policy, rows in n["by_policy"].items():
         for i, load in enumerate(n["loads"]):
@@ -380,13 +384,13 @@ nothing.*
 
 - Throughput: median error {n["median_error"]:.1%}, largest {n["largest_error"]:+.1%}; {n["within_5"]:.0%}
   of the {n["comparisons"]} points are within 5 %. Speed of a user: median
-  error {n["median_user_error"]:.1%}. Run-to-run noise of the engine itself: {n["median_noise"]:.1%} (range
-  over median, median point).
+  error {n["median_user_error"]:.1%}. Run-to-run noise of the engine itself: {n["median_noise"]:.1%} (standard
+  deviation over median, median point; text and machine together).
 - Tokens per step: {n["differ"]} of {n["comparisons"]} differ by more than {LEVEL} standard errors
   (two-sided 0.1 % each; by request, both sides); largest
   {n["largest_z"]:.1f}.
-- Order of policies: {n["same_order"]} of the {n["pairs"]} pairs that differ by more than the noise are in
-  the same order.
+- Order of policies: {n["same_order"]} of the {n["pairs"]} pairs that differ by more than twice the noise are
+  in the same order.
 - Best policy at each load: {best}.
 {verdict}
 

@@ -127,8 +127,8 @@ def mean_speed(windows: Sequence[Window]) -> float:
 
 
 def spread(values: Sequence[float]) -> float:
-    """(largest - smallest) / median: the noise from run to run."""
-    return float((max(values) - min(values)) / np.median(values))
+    """Standard deviation over median: the noise from run to run."""
+    return float(np.std(values, ddof=1) / np.median(values))
 
 
 @contextmanager

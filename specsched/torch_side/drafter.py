@@ -198,7 +198,7 @@ class DSpark(Drafter):
         grid_positions[group, rank] = positions
         length = int(positions.max())
         pairs = [
-            (k[used][:, :, :length], v[used][:, :, :length])
+            (k[:, :, :length][used], v[:, :, :length][used])
             for k, v in zip(context.keys, context.values, strict=True)
         ]
         visible = torch.arange(length, device=positions.device) < grid_positions.unsqueeze(-1)

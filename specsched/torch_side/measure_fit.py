@@ -2,6 +2,9 @@
 
     seconds(B, R, N) = verify(B) + attention(N) + overhead(R)        [+ draft(R) when drafting]
 
+A pass that keeps features for a drafter takes longer than one of the same size that does not: that is found
+as a cost by R too (`keeping`) and belongs to draft(R).
+
 verify is free at every B measured, so that cliffs and inversions survive; attention is piecewise linear from
 0 at N = 0; overhead is free at every R, pulled weakly towards a straight line where the data leave it open.
 All are non-negative and minimise the squared *relative* error of the medians. A constant cannot be told from
@@ -25,7 +28,9 @@ PULL = 0.02  # of a median step: how much a bend of a curve weighs against the r
 
 @dataclass(frozen=True)
 class StepFit:
-    """`verify` and `eager`: {B: seconds}; attention at `kv_tokens`, overhead at `requests`, seconds.
+    """`verify` and `eager`: {B: seconds}; attention at `kv_tokens`; at `requests` overhead and `keeping`,
+    what passes with drafts take more than passes of the same B, R and N without (0 unless both
+    were measured).
 
     `relative_error` float64[n]: predicted / measured - 1 of every sample.
     """
@@ -36,6 +41,7 @@ class StepFit:
     attention: np.ndarray
     requests: np.ndarray
     overhead: np.ndarray
+    keeping: np.ndarray
     relative_error: np.ndarray
 
 
@@ -45,9 +51,10 @@ def fit_steps(
     context_tokens: np.ndarray,
     seconds: np.ndarray,
     eager: np.ndarray | None = None,
+    drafting: np.ndarray | None = None,
 ) -> StepFit:
-    """Fit measured passes: int64[n] B, R, N, float64[n] seconds > 0, bool[n] off-graph. Raises
-    ProfileError."""
+    """Fit measured passes: int64[n] B, R, N, float64[n] seconds > 0, bool[n] off-graph, bool[n] of steps that
+    draft (None: not told apart). Raises ProfileError."""
     seconds = np.asarray(seconds, dtype=np.float64)
     n = len(seconds)
     if n == 0 or not (np.isfinite(seconds) & (seconds > 0)).all():
@@ -60,28 +67,34 @@ def fit_steps(
     knots = _knots(np.asarray(context_tokens, dtype=np.float64))
     scale = float(np.median(seconds))
     at_size = at_size.reshape(-1)
+    by_r = np.eye(len(rs))[at_r.reshape(-1)]
+    drafting = np.zeros(n, dtype=bool) if drafting is None else np.asarray(drafting, dtype=bool)
+    if drafting.all():
+        drafting = np.zeros(n, dtype=bool)
     design = np.hstack(
         [
             np.eye(len(sizes))[at_size],
             _hats(np.asarray(context_tokens, dtype=np.float64), knots)[:, 1:],
-            np.eye(len(rs))[at_r.reshape(-1)],
+            by_r,
+            by_r * drafting[:, None],
         ]
     )
     weight = scale / seconds
     rows = [design * weight[:, None]]
     blank = np.zeros(len(sizes))
     for bend in _bends(knots):
-        rows.append(PULL * np.concatenate([blank, bend[1:], np.zeros(len(rs))])[None])
-    blank = np.zeros(len(sizes) + len(knots) - 1)
+        rows.append(PULL * np.concatenate([blank, bend[1:], np.zeros(2 * len(rs))])[None])
+    blank, none = np.zeros(len(sizes) + len(knots) - 1), np.zeros(len(rs))
     for bend in [*_bends(rs.astype(np.float64)), np.eye(len(rs))[0]]:
-        rows.append(PULL * np.concatenate([blank, bend])[None])
+        rows += [PULL * np.concatenate([blank, *pair])[None] for pair in ((bend, none), (none, bend))]
     stacked = np.concatenate(rows)
     target = np.concatenate([np.ones(n), np.zeros(len(stacked) - n)])
     floor = np.zeros(stacked.shape[1])
     floor[: len(sizes)] = [LEAST * seconds[at_size == i].min() / scale for i in range(len(sizes))]
     solved = (floor + _non_negative(stacked, target - stacked @ floor)) * scale
     predicted = design @ solved
-    theta, attention, overhead = np.split(solved, [len(sizes), len(sizes) + len(knots) - 1])
+    ends = np.cumsum([len(sizes), len(knots) - 1, len(rs)])
+    theta, attention, overhead, keeping = np.split(solved, ends)
     constant = overhead.min()
     theta, overhead = theta + constant, overhead - constant
     cost = {(int(e), int(b)): float(t) for (e, b), t in zip(sizes, theta, strict=True)}
@@ -92,6 +105,7 @@ def fit_steps(
         attention=np.concatenate([[0.0], attention]),
         requests=rs,
         overhead=overhead,
+        keeping=keeping,
         relative_error=predicted / seconds - 1.0,
     )
 
@@ -137,7 +151,7 @@ def blocks(samples: Sequence[Sample]) -> tuple[dict[str, Any], np.ndarray]:
     """The cost blocks of a profile document fitted from a run, and the relative error of every step.
 
     "overhead" is what the fit finds to depend on R plus the host's own work in steps without drafts;
-    "draft" is the drafter's time plus what the host does more in steps that draft.
+    "draft" is the drafter's time plus what target and host do more in steps that draft.
     """
     passes = [s for s in samples if "verify" in s.seconds]
     if not any(not s.point.eager for s in passes):
@@ -148,6 +162,7 @@ def blocks(samples: Sequence[Sample]) -> tuple[dict[str, Any], np.ndarray]:
         np.array([s.context_tokens for s in passes]),
         np.array([s.median("verify") for s in passes]),
         np.array([s.point.eager for s in passes]),
+        np.array([s.point.kind == "step" for s in passes]),
     )
     host = by_requests([s for s in samples if s.point.kind in ("plain", "host")], "host")
     drafting_host = by_requests([s for s in samples if s.point.kind == "step"], "host")
@@ -155,13 +170,17 @@ def blocks(samples: Sequence[Sample]) -> tuple[dict[str, Any], np.ndarray]:
     host = host or drafting_host
     extra = {r: max(t - _read(host, r), 0.0) for r, t in drafting_host.items()}
     rs = sorted({*map(int, fit.requests), *host})
-    alpha = dict(zip(map(int, fit.requests), fit.overhead.tolist(), strict=True))
+    alpha, keeping = (
+        dict(zip(map(int, fit.requests), found, strict=True)) for found in (fit.overhead, fit.keeping)
+    )
     document: dict[str, Any] = {
         "verify": curve("tokens", fit.verify) | {"lookup": "linear", "beyond": "slope"},
         "eager": curve("tokens", fit.eager) if fit.eager else None,
         "attention": curve("kv_tokens", dict(zip(map(int, fit.kv_tokens), fit.attention, strict=True))),
         "overhead": curve("requests", {r: _read(alpha, r) + _read(host, r) for r in rs}),
-        "draft": curve("requests", {r: t + extra.get(r, 0.0) for r, t in draft.items()}) if draft else None,
+        "draft": curve("requests", {r: t + extra.get(r, 0.0) + _read(keeping, r) for r, t in draft.items()})
+        if draft
+        else None,
     }
     prefill = {s.point.tokens: s.median("prefill") for s in samples if "prefill" in s.seconds}
     if prefill:

@@ -201,8 +201,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         start = time.perf_counter()
         chosen = shard_prompts(prompts, shard, options.per_domain)
-        ids = [prompt_ids(target, p.turns) for p in chosen]
-        keys = range(shard * len(ids), (shard + 1) * len(ids))
+        rows = [(prompt_ids(target, p.turns), p, shard * len(chosen) + i) for i, p in enumerate(chosen)]
+        rows.sort(key=lambda row: -len(row[0]))  # neighbours of about one length pad each other little
+        ids, chosen, keys = map(list, zip(*rows, strict=True))
         answers = sample_responses(
             target, ids, options.max_tokens, options.temperature, options.seed, keys=keys
         )

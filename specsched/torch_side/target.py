@@ -304,7 +304,11 @@ def _check_layers(layers: tuple[int, ...], config: TargetConfig) -> None:
 def _plan(
     request: Tensor, position: Tensor, cache: KVCache, c: TargetConfig, device: torch.device
 ) -> list[_Group]:
-    """Group the requests of a flat batch by token count (powers of two), once per pass, on the CPU."""
+    """Group the requests of a flat batch by token count (1 to 8, to 64, to 512, ...) and, where it saves
+    reading keys, by neighbouring slots; once per pass, on the CPU.
+
+    Verify lengths share a group: on a CPU padding them costs 0 to 15 % of a pass, finer groups 10 to 100 %.
+    """
     if int(position.max()) >= cache.capacity:
         raise SpecschedError(
             f"position {int(position.max())} does not fit a KV cache of {cache.capacity} tokens a slot; "
@@ -323,13 +327,14 @@ def _plan(
     starts = counts.cumsum(0) - counts
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order)) - starts.repeat_interleave(counts)
-    classes = torch.tensor([(int(n) - 1).bit_length() for n in counts])
+    highs = torch.zeros_like(slots).scatter_reduce(0, row, position, "amax")
+    classes = torch.tensor([max((int(n) - 1).bit_length() - 1, 0) // 3 for n in counts])
     groups = []
-    for cls in classes.unique():
-        of_class = classes == cls
-        members = of_class.nonzero().flatten()
-        tokens = None if bool(of_class.all()) else of_class[row].nonzero().flatten()
-        g_row = (of_class.cumsum(0) - 1)[row if tokens is None else row[tokens]]
+    for members in (m for cls in classes.unique() for m in _cut((classes == cls).nonzero().flatten(), highs)):
+        chosen = torch.zeros_like(classes, dtype=torch.bool)
+        chosen[members] = True
+        tokens = None if bool(chosen.all()) else chosen[row].nonzero().flatten()
+        g_row = (chosen.cumsum(0) - 1)[row if tokens is None else row[tokens]]
         g_rank, g_pos = (rank, position) if tokens is None else (rank[tokens], position[tokens])
         s, width, keys = len(members), int(counts[members].max()), int(g_pos.max()) + 1
         # Rows that are only padding may look at key 0: an empty softmax would be NaN.
@@ -337,12 +342,18 @@ def _plan(
         own[g_row, g_rank] = g_pos
         own = own.repeat_interleave(c.num_attention_heads // c.num_key_value_heads, dim=1)
         mask = (torch.arange(keys) <= own.unsqueeze(-1)).unsqueeze(1).to(device)
-        chosen = slots[members]
-        first, last = int(chosen[0]), int(chosen[-1])
-        where = slice(first, last + 1) if last - first + 1 == s else chosen.to(device)
+        first, last = int(slots[members[0]]), int(slots[members[-1]])
+        where = slice(first, last + 1) if last - first + 1 == s else slots[members].to(device)
         tokens = None if tokens is None else tokens.to(device)
         groups.append(_Group(tokens, where, g_row.to(device), g_rank.to(device), (s, width), mask))
     return groups
+
+
+def _cut(members: Tensor, highs: Tensor, size: int = 32) -> list[Tensor]:
+    """`members` in pieces of `size` when that reads a fifth fewer keys than padding all to the longest."""
+    pieces = list(members.split(size))
+    read = sum(len(p) * (int(highs[p].max()) + 1) for p in pieces)
+    return pieces if read < 0.8 * len(members) * (int(highs[members].max()) + 1) else [members]
 
 
 def _grouped_attention(q: Tensor, keys: Tensor, values: Tensor, g: _Group) -> Tensor:
@@ -361,7 +372,7 @@ def _grouped_attention(q: Tensor, keys: Tensor, values: Tensor, g: _Group) -> Te
         padded = q.new_zeros(s, width, heads, size)
         padded[g.row, g.rank] = q
     folded = padded.view(s, width, kv, heads // kv, size).transpose(1, 2).reshape(s, kv, -1, size)
-    k, v = keys[g.slots][:, :, :length], values[g.slots][:, :, :length]
+    k, v = keys[:, :, :length][g.slots], values[:, :, :length][g.slots]
     out = F.scaled_dot_product_attention(folded, k, v, attn_mask=g.mask)
     out = out.view(s, kv, width, heads // kv, size).transpose(1, 2).reshape(s, width, heads * size)
     return out[g.row, g.rank]
