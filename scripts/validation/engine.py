@@ -1,9 +1,13 @@
 """The small real engine of this package against the simulator, on this machine's wall clock.
 
 Measured here: the engine's step profile, and a dense trace of the same target and drafter. Nothing is
-fitted on the runs that are
-compared. Engine runs of all policies are interleaved and repeated; the median run counts, the spread
-between runs is the noise.
+fitted on the runs that are compared.
+
+    profile 0 | runs 0 | profile 1 | runs 1 | ... | profile n        simulated for runs i: the mean of what
+                                                                      profiles i and i + 1 say
+
+A machine's speed drifts over minutes, a virtual one's by more than the error looked for: so the profile is
+measured before and after every repeat of the runs, each repeat has its own error, and their median counts.
 It is not run on a busy machine: a wall clock there measures the neighbours.
 """
 
@@ -27,7 +31,7 @@ POLICIES = ("off", "fixed:1", "fixed:7", "threshold:0.3", "early-stop", "lagged:
 LOADS = (1, 2, 4, 8, 16, 32, 64)
 MAX_TOKENS = 96
 METHOD = "affine"  # of calibration, the same for engine and simulator
-EARLIER = {"off": "-11.0 %", "ragged": "-1.8 %"}  # median error of the throughput then: 7.1 %
+EARLIER = {"off": "-11.0 %", "ragged": "-1.8 %"}  # mean errors of the throughput then
 QUIET = 1.5  # one-minute load above which the machine counts as busy
 HEAD = [
     *("policy, users", "engine tokens/s", "simulated", "error", "a user's speed", "tokens/step", "simulated"),
@@ -106,28 +110,38 @@ def measure_and_compare(
     quick = settings.quick
     tokens = 12 if quick else MAX_TOKENS
     trace = recorded(target, drafter, rows, tokens, samples=1 if quick else 4)
-    profile = measured(target, drafter, trace, quick)
     calibration = ss.fit_sts(trace, method=METHOD)
     loads = (1, 3) if quick else LOADS
     policies = policies_for(drafter.block_size)
-    repeats, *least = (2, 0.0, 6, 2) if quick else (4, 1.5, 40, 10)
-    windows = interleaved(
-        target, drafter, profile, calibration, rows, loads, policies, tokens, repeats, least
-    )
-    simulated = simulate_all(trace, profile, calibration, loads, policies, 100 if quick else 1500)
+    repeats, *least = (2, 0.0, 6, 2) if quick else (5, 1.0, 40, 8)
+    profiles = [measured(target, drafter, trace, quick)]
+    runs = []
+    for repeat in range(repeats):
+        runs.append(
+            one_repeat(
+                target, drafter, profiles[-1], calibration, rows, loads, policies, tokens, repeat, least
+            )
+        )
+        profiles.append(measured(target, drafter, trace, quick))
+    simulated = [
+        simulate_all(trace, profile, calibration, loads, policies, 100 if quick else 1500)
+        for profile in profiles
+    ]
+    fits = [(profile.fit or {}).get("median_relative_error", np.nan) for profile in profiles]
     return {
-        "machine": host(profile),
+        "machine": host(profiles[0]),
         "calibration": METHOD,
         "trace": {
             "requests": len(trace.request_ids),
             "anchors": len(trace.request),
             "mean_tokens": float(trace.lengths.mean()),
         },
-        "profile_fit": (profile.fit or {}).get("median_relative_error"),
+        "profile_fit": float(np.median(fits)),
+        "drift": drift(profiles, loads),
         "loads": list(loads),
         "policies": list(policies),
         "repeats": repeats,
-        **compared(windows, simulated, loads, policies),
+        **compared(runs, simulated, loads, policies),
     }
 
 
@@ -167,10 +181,17 @@ def measured(target: Any, drafter: Any, trace: ss.Trace, quick: bool) -> ss.Step
         plan = Plan(replays=3, warmups=1, settle_seconds=0.0, budget_seconds=20.0)
         return measure_engine(target, drafter, (1, 3), (max(middle, 4),), plan)
     contexts = (middle, max(middle // 2, 8), 2 * middle)
-    return measure_engine(target, drafter, LOADS, contexts, Plan(settle_seconds=1.0, budget_seconds=150.0))
+    plan = Plan(replays=10, warmups=2, settle_seconds=1.0, budget_seconds=60.0)
+    return measure_engine(target, drafter, LOADS, contexts, plan)
 
 
-def interleaved(
+def drift(profiles: Sequence[ss.StepProfile], loads: Sequence[int]) -> float:
+    """Largest change of a step without drafts from one profile to another, median over the loads."""
+    steps = np.array([[p.seconds(c, c, 0.0) for c in loads] for p in profiles])
+    return float(np.median(steps.max(0) / steps.min(0)) - 1.0)
+
+
+def one_repeat(
     target: Any,
     drafter: Any,
     profile: ss.StepProfile,
@@ -179,11 +200,11 @@ def interleaved(
     loads: Sequence[int],
     policies: Sequence[str],
     tokens: int,
-    repeats: int,
+    repeat: int,
     least: Sequence[Any],
-) -> dict[tuple[str, int], list[Any]]:
-    """Engine runs by (policy, load): every repeat visits all loads, and at each load all policies in
-    another order."""
+) -> dict[tuple[str, int], Any]:
+    """One engine run by (policy, load): all loads, and at each of them all policies, every repeat in another
+    order."""
     from specsched.torch_side.decode import ids_of
     from specsched.torch_side.engine import Engine
 
@@ -191,22 +212,21 @@ def interleaved(
 
     ids = [tuple(ids_of(target, row, i)) for i, row in enumerate(rows)]
     capacity = max(len(p) for p in ids) + tokens + drafter.block_size + 1
-    found: dict[tuple[str, int], list[Any]] = {(p, c): [] for p in policies for c in loads}
-    for repeat in range(repeats):
-        for load in loads:
-            for turn in range(len(policies)):
-                policy = policies[(turn + repeat) % len(policies)]
-                engine = Engine(
-                    target,
-                    drafter,
-                    policy,
-                    seed=repeat,
-                    max_batch=load,
-                    capacity=capacity,
-                    profile=profile,
-                    calibration=calibration,
-                )
-                found[policy, load].append(run_window(engine, ids, load, tokens, *least, repeat))
+    found: dict[tuple[str, int], Any] = {}
+    for load in loads:
+        for turn in range(len(policies)):
+            policy = policies[(turn + repeat) % len(policies)]
+            engine = Engine(
+                target,
+                drafter,
+                policy,
+                seed=repeat,
+                max_batch=load,
+                capacity=capacity,
+                profile=profile,
+                calibration=calibration,
+            )
+            found[policy, load] = run_window(engine, ids, load, tokens, *least, repeat)
     return found
 
 
@@ -230,36 +250,46 @@ def simulate_all(
 
 
 def compared(
-    windows: dict[tuple[str, int], list[Any]],
-    simulated: dict[tuple[str, int], dict[str, Any]],
+    runs: Sequence[dict[tuple[str, int], Any]],
+    simulated: Sequence[dict[tuple[str, int], dict[str, Any]]],
     loads: Sequence[int],
     policies: Sequence[str],
 ) -> dict[str, Any]:
-    """Errors, the test of tokens per step, ranking and crossovers."""
-    from .engine_loop import mean_speed, spread, tokens_per_step
+    """Errors, the test of tokens per step, ranking and crossovers. `simulated` has one entry more than
+    `runs`: of the profiles before and after each."""
+    from .engine_loop import tokens_per_step
+
+    def median_of(real: list[float], said: list[float]) -> tuple[float, float, float, float]:
+        """(engine, simulated, error, its standard deviation): of run i against sqrt(said i, said i + 1)."""
+        errors = [np.sqrt(said[i] * said[i + 1]) / value - 1.0 for i, value in enumerate(real)]
+        return (*(float(np.median(x)) for x in (real, said, errors)), float(np.std(errors, ddof=1)))
 
     table_: dict[str, dict[str, list[float]]] = {}
     for policy in policies:
         rows: dict[str, list[float]] = {}
         for load in loads:
-            own, said = windows[policy, load], simulated[policy, load]
+            own, said = [run[policy, load] for run in runs], [one[policy, load] for one in simulated]
             tokens, error = tokens_per_step(own)
-            low, high = (said.get("intervals") or {}).get("emitted_per_step") or (0.0, 0.0)
+            low, high = (said[0].get("intervals") or {}).get("emitted_per_step") or (0.0, 0.0)
             both = float(np.hypot(error, (high - low) / 3.92))
-            difference = tokens - said["emitted_per_step"]
-            throughput = float(np.median([w.throughput for w in own]))
-            speed = mean_speed(own)
+            emitted = float(np.mean([s["emitted_per_step"] for s in said]))
+            real, predicted, off, noise = median_of(
+                [w.throughput for w in own], [s["throughput"] for s in said]
+            )
+            user_off = median_of(
+                [float(np.mean(w.speeds)) for w in own], [s["tps_user"]["mean"] for s in said]
+            )
             for key, value in {
-                "engine": throughput,
-                "simulated": said["throughput"],
-                "error": said["throughput"] / throughput - 1.0,
-                "user_error": said["tps_user"]["mean"] / speed - 1.0,
+                "engine": real,
+                "simulated": predicted,
+                "error": off,
+                "user_error": user_off[2],
                 "tokens_per_step": tokens,
-                "simulated_tokens_per_step": said["emitted_per_step"],
-                "z": difference / both if both > 1e-9 else 0.0,
+                "simulated_tokens_per_step": emitted,
+                "z": (tokens - emitted) / both if both > 1e-9 else 0.0,
                 "verified": float(np.mean([w.verified for w in own])),
-                "simulated_verified": said["verify_tokens_per_request"],
-                "noise": spread([w.throughput for w in own]),
+                "simulated_verified": float(np.mean([s["verify_tokens_per_request"] for s in said])),
+                "noise": noise,
             }.items():
                 rows.setdefault(key, []).append(value)
         table_[policy] = rows
@@ -335,12 +365,12 @@ def text(numbers: dict[str, Any]) -> str:
         "ragged": np.mean([e for p in ragged for e in n["by_policy"][p]["error"]]),
     }
     verdict = f"""- By policy: `off` is {bias["off"]:+.1%} on average, the policies that verify unequal
-  lengths {bias["ragged"]:+.1%}. An earlier comparison found {EARLIER["off"]} and {EARLIER["ragged"]}, for two
-  reasons since mended: the cost by tokens was fitted on steps with and without drafts together, though the
-  target's pass keeps features for the drafter in the first only (now part of the draft's cost); and the
-  engine attended in groups of about equal verify lengths and copied the whole cache of each, up to twice the
-  time of a pass of the same tokens evenly spread, which a cost by tokens cannot see (now one padded
-  group)."""
+  lengths {bias["ragged"]:+.1%}. An earlier comparison found {EARLIER["off"]} and {EARLIER["ragged"]} (median
+  error of all points 7.1 %), for two reasons since mended: the cost by tokens was fitted on steps with and
+  without drafts together, though the target's pass keeps features for the drafter in the first only (now
+  part of the draft's cost); and the engine attended in groups of about equal verify lengths and copied the
+  whole cache of each, up to twice the time of a pass of the same tokens evenly spread, which a cost by
+  tokens cannot see (now one padded group)."""
     if m["clock"] == "cpu":
         verdict += """
 - **Not yet run on a quiet machine.** CPU seconds are far less disturbed by neighbours than a wall clock,
@@ -373,19 +403,19 @@ def text(numbers: dict[str, Any]) -> str:
     )
     return f"""The small engine of `torch_side` (continuous batching, real drafting, ragged verification)
 served the
-bundled tiny target with its DSpark drafter on {m.get("cpu", "a CPU")}, {m["threads"]} thread{where}. Load of
-the machine before: {m["load_before"]:.1f}, after: {m["load_after"]:.1f}; clock: {clock}. Its profile was
-measured and a
-dense trace recorded ({n["trace"]["requests"]} requests, {n["trace"]["anchors"]:,} anchors); then every load
-and policy
-ran {n["repeats"]} times, interleaved. Time is decoding, without admission (prefill). *Fitted on the runs
-compared:
-nothing.*
+bundled tiny target with its DSpark drafter on {m.get("cpu", "a CPU")}, {m["threads"]} thread{where}. Load
+of the machine before: {m["load_before"]:.1f}, after: {m["load_after"]:.1f}; clock: {clock}. A dense trace
+was recorded ({n["trace"]["requests"]} requests, {n["trace"]["anchors"]:,} anchors); then every load and
+policy ran {n["repeats"]} times, and the profile was measured before and after each of these repeats,
+because this machine's own speed drifts (a step without drafts: by {n["drift"]:.0%} between the fastest and
+the slowest of the {n["repeats"] + 1} profiles). An error is the median over repeats of simulated, by the
+profiles around the repeat, against measured in it. Time is decoding, without admission (prefill). *Fitted
+on the runs compared: nothing.*
 
 - Throughput: median error {n["median_error"]:.1%}, largest {n["largest_error"]:+.1%}; {n["within_5"]:.0%}
   of the {n["comparisons"]} points are within 5 %. Speed of a user: median
-  error {n["median_user_error"]:.1%}. Run-to-run noise of the engine itself: {n["median_noise"]:.1%} (standard
-  deviation over median, median point; text and machine together).
+  error {n["median_user_error"]:.1%}. Run-to-run noise: {n["median_noise"]:.1%} (standard
+  deviation of a point's error over the repeats, median point; text and machine together).
 - Tokens per step: {n["differ"]} of {n["comparisons"]} differ by more than {LEVEL} standard errors
   (two-sided 0.1 % each; by request, both sides); largest
   {n["largest_z"]:.1f}.

@@ -121,16 +121,6 @@ def admit(engine: Engine) -> None:
         engine._admit()
 
 
-def mean_speed(windows: Sequence[Window]) -> float:
-    """Median over runs of the mean speed of a user, tokens/s."""
-    return float(np.median([np.mean(w.speeds) for w in windows if w.speeds]))
-
-
-def spread(values: Sequence[float]) -> float:
-    """Standard deviation over median: the noise from run to run."""
-    return float(np.std(values, ddof=1) / np.median(values))
-
-
 @contextmanager
 def cpu_seconds() -> Iterator[None]:
     """Within it the engine's clock counts CPU seconds of this process, which neighbours disturb far less.
