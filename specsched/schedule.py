@@ -106,6 +106,7 @@ class Policy:
     parameter: float = 0.0  # k, θ or lag, for the policies that have one
     table: NDArray[np.int64] | None = None  # rows (first R, last R, k) of a batch table
     drafts: bool = True  # False: nothing is drafted and the cost of drafting is not paid
+    minimum_gain: float = 0.0  # least predicted gain to trim for; 0: what the profile says, in a simulation
     pays_sync: bool = False  # True: B depends on present confidences, so the step waits for them
     _reads_confidence: bool = True
     _biased: bool = False

@@ -304,7 +304,7 @@ def engine_plan(policy: Policy, run: Run) -> kernels.Plan:
         theta=float(policy.parameter) if policy.code == kernels.THRESHOLD else 0.0,
         lag=int(policy.parameter) if policy.code == kernels.LAGGED else 1,
         fixed=lengths,
-        minimum_gain=float(run.profile.minimum_gain),
+        minimum_gain=float(policy.minimum_gain or run.profile.minimum_gain),
         drafts=policy.drafts,
         pays_sync=policy.pays_sync,
     )

@@ -307,6 +307,7 @@ def synthesise(
     seed: int = 0,
     domain: str | None = None,
     name: str = "synthetic",
+    note: str | None = None,
     **model: Any,
 ) -> Trace:
     """A dense trace from per-position acceptance, when that is all one has; the model: `trace_synth`.
@@ -318,6 +319,7 @@ def synthesise(
     One of these says how miscalibrated raw confidences are (default: as in figure 6):
         ece: ECE of the raw survival, 0 = none, overconfident; temperature, shift: raw logit =
         temperature * true logit + shift; reliability: (confidence, acceptance) points.
+    note: goes into the provenance, and every answer built on the trace says it.
     model: further settings of `trace_settings.Settings` (spread, skew, request_share, local_share, ...).
 
     Rows are a function of the settings and `seed`; logits are rounded to 1/64, about what a bfloat16 head
@@ -360,7 +362,8 @@ def synthesise(
                 "basis": basis if figure else "per-position acceptance given by the user",
                 "settings": asked,
                 "emitted_per_step": float(1.0 + drawn.accepted[drawn.visited].mean()),
-            },
+            }
+            | ({"note": note} if note else {}),
         },
         where=name,
     )

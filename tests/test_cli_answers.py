@@ -192,6 +192,14 @@ def test_inspect_shows_findings_and_a_picture(folder: Path, name: str) -> None:
     assert strict(answered("inspect", name, "--json").stdout)["name"] == name
 
 
+def test_a_trace_of_censored_rates_says_that_they_are_lower_bounds(folder: Path) -> None:
+    rates = {"schema": "specsched/acceptance/1", "conditional": [0.8, 0.7], "steps": 100, "censored": True}
+    (folder / "rates.json").write_text(json.dumps(rates | {"source": "counters"}))
+    made = answered("trace", "synth", "--acceptance", "rates.json", "--requests", "40", "-o", "mine.parquet")
+    assert "lower bound" in made.stdout + made.stderr
+    assert "lower bound" in answered("inspect", "mine.parquet").stdout
+
+
 def test_trace_synth_then_calibrate_then_simulate(folder: Path) -> None:
     made = answered("trace", "synth", "--acceptance", "0.8,0.7,0.6", "--requests", "40", "-o", "mine.parquet")
     assert "synthetic" in made.stdout

@@ -16,6 +16,7 @@ from engine_cases import Case, cases, policies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specsched import schedule
 from specsched.errors import WorkloadError
 from specsched.profile import StepProfile
 from specsched.result import LOG_COLUMNS, SimResult
@@ -299,6 +300,22 @@ def test_constant_cost_and_acceptance(users: int, k: int, accepted: int) -> None
     assert s["throughput"] == pytest.approx(whole, rel=2 * users * n / (100 * n))
     off = simulate(flat_trace([n] * 5, [accepted] * 5), constant(seconds), "off", users, 100)
     assert off.summary["throughput"] == users / seconds
+
+
+def test_a_policy_object_brings_its_own_minimum_gain() -> None:
+    """Steps dearer by the token: trimming gains much, but not the hundredfold that this policy asks for."""
+    profile = StepProfile.from_dict(
+        {
+            "schema": "specsched/profile/1",
+            "name": "dear",
+            "verify": {"tokens": [1, 100], "seconds": [0.001, 0.1], "beyond": "slope"},
+        }
+    )
+    trace = flat_trace([29] * 5, [2] * 5)
+    trims = simulate(trace, profile, schedule.Lagged(1), 2, 40)
+    stays = simulate(trace, profile, schedule.Lagged(1, minimum_gain=100.0), 2, 40)
+    assert trims.summary["verify_tokens_per_request"] < 4
+    assert stays.summary["verify_tokens_per_request"] == 5
 
 
 @pytest.mark.parametrize("p", [0.3, 0.7, 0.9])

@@ -108,10 +108,11 @@ def synth(acceptance: Any, output: Path | None, out: Path | None, as_json: bool,
     path = _required(output, out)
     from ..trace import synthesise
 
+    note = None
     if isinstance(acceptance, str) and Path(acceptance).is_file():
         common.not_over_input(path, acceptance)
-        acceptance = _rates(Path(acceptance))
-    made = synthesise(acceptance, name=path.stem, **options)
+        acceptance, note = _rates(Path(acceptance))
+    made = synthesise(acceptance, name=path.stem, note=note, **options)
     _finish(made, path, out, as_json)
 
 
@@ -125,14 +126,19 @@ def _required(output: Path | None, out: Path | None) -> Path:
     return output
 
 
-def _rates(path: Path) -> list[float]:
-    """Conditional acceptance from a file, ours or another tool's counters."""
+def _rates(path: Path) -> tuple[list[float], str | None]:
+    """Conditional acceptance from a file, ours or another tool's counters, and what must be said of it."""
     from .. import formats
 
     found = formats.read(path)
     if found.kind != "acceptance":
         raise SpecschedError(f"{path} is a {found.kind}, not acceptance rates; it needs no synthesis")
-    return [float(rate) for rate in found.object.conditional]
+    note = (
+        "the acceptance it was drawn from is a lower bound, trimming was on"
+        if found.object.censored
+        else None
+    )
+    return [float(rate) for rate in found.object.conditional], note
 
 
 def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
