@@ -71,6 +71,15 @@ def test_record_writes_a_dense_trace(models: Path, tmp_path: Path) -> None:
     assert trace.metadata["licence"] == "none needed"
     assert "3 requests" in result.stdout
 
+    again = [tmp_path / "again.parquet" if w == tmp_path / "t.parquet" else w for w in words]
+    kept = tmp_path / "texts"
+    result = run(*again, "--max-tokens", "20", "--dtype", "bfloat16", "--max-prompt", "3", "--texts", kept)
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    low = load_trace(tmp_path / "again.parquet")
+    assert low.metadata["provenance"]["dtype"] == "bfloat16"
+    assert low.metadata["provenance"]["max_prompt"] == 3
+    assert len(list(kept.iterdir())) == 1
+
 
 def test_train_writes_a_drafter_that_runs(models: Path, tmp_path: Path) -> None:
     from specsched.torch_side.prompts import Prompt

@@ -222,6 +222,22 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
     metavar="N",
     help="Requests side by side.",
 )
+@click.option(
+    "--max-prompt", type=common.Whole(1, 10**7), metavar="N", help="Leave out prompts of more tokens."
+)
+@click.option(
+    "--texts",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Keep sampled texts here; other drafters are then recorded on the same ones (dense mode).",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16"]),
+    default="float32",
+    show_default=True,
+    help="Of the target; bfloat16 is several times faster where the machine multiplies it.",
+)
 @click.option("--domain", metavar="NAME", help="Domain of prompts that name none.")
 @click.option("--licence", metavar="TEXT", help="Licence of the prompts, to be kept in the file.")
 @click.option("--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu or cuda.")
@@ -238,10 +254,11 @@ def record(output: Path | None, out: Path | None, prompts: Path, as_json: bool, 
     path = _required(output, out)
     if not prompts.is_file():
         raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
-    common.extra_module("torch", "torch", "recording a trace")
+    torch = common.extra_module("torch", "torch", "recording a trace")
     from ..torch_side.record import record as record_trace
 
     names = options.pop("target"), options.pop("drafter")
+    options["dtype"] = getattr(torch, options["dtype"])
     made = record_trace(
         *names, prompts, path, names=names, progress=lambda text: click.echo(text, err=True), **options
     )

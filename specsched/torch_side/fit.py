@@ -107,8 +107,8 @@ def fit_confidence(
     text: TrainingText,
     pool: Sequence[Text],
     seed: int = 0,
-    anchors: int = 24,
-    limit: int = 16000,
+    anchors: int = 40,
+    limit: int = 40000,
     penalty: float = 1e-4,
 ) -> float:
     """Refit the confidence head (linear, convex) on the pool; returns the final weighted cross-entropy.
