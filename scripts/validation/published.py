@@ -372,6 +372,7 @@ def text(numbers: dict[str, Any]) -> str:
     worst = max((abs(n["errors"]["user"][i]), i) for i in judged)
     over = [n["table_only"][i] / n["published"]["off"]["total"][i] for i in range(len(loads))]
     totals = [n["errors"]["total"][i] for i in judged]
+    pauses = n["fitted"]["pause_ms"] / 1e3 * real["total"][0] / n["assumed"]["output_tokens"]
     alike = n["varied"].get(ALIKE, n["errors"])
     little, fit = [alike["total"][i] for i in judged], n["fitted"]
     at = loads.index(128)
@@ -409,8 +410,8 @@ published figure.
   speculation {off_total}. With requests that differ little (last row below) it would be
   {percent(min(little))} to {percent(max(little))}: the published throughput at one user, where there is
   nothing to schedule, is {percent(n["share"]["fixed:7"], False)} of the published (median) speed of a
-  user, without speculation {percent(n["share"]["off"], False)}. Pauses explain 2 points of that, the
-  rest is that mean and median of the requests lie apart: hard requests are
+  user, without speculation {percent(n["share"]["off"], False)}. Pauses
+  take {pauses:.1%} of that run, the rest is that mean and median of the requests lie apart: hard requests are
   served longer, and the last of them end the run alone.
 - **The table alone**, without overhead(R), promises {over[-1]:.1f} times the measured throughput without
   speculation at {loads[-1]} users.
