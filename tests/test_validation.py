@@ -170,8 +170,25 @@ def test_scaled_profiles_scale_what_they_say() -> None:
 # -- the own engine --------------------------------------------------------------------------------------
 
 
-def test_engine_and_simulator_agree_on_tokens_per_step() -> None:
-    """Real drafting and verification of small random models against a replay of their own trace."""
+def test_engine_and_simulator_agree_on_tokens_per_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real drafting and verification of small random models against a replay of their own trace.
+
+    The costs are given, one profile dearer by the token than the other: what early-stop and lagged verify
+    must not depend on how fast this machine happens to be.
+    """
+    costs = [
+        StepProfile.from_dict(
+            {
+                "schema": "specsched/profile/1",
+                "name": "given",
+                "verify": {"tokens": [1, 40], "seconds": [1e-3, last], "beyond": "slope"},
+                "draft": {"requests": [1, 4], "seconds": [2e-4, 3e-4]},
+            }
+        )
+        for last in (2e-3, 4e-3, 2e-3)
+    ]
+    given = iter(costs)
+    monkeypatch.setattr(engine, "measured", lambda *asked: next(given))
     target = make_target()
     models = target, make_draft(target, block_size=3)
     numbers = engine.run(Settings(ROOT, None, quick=True, cpu_time=True), models)
