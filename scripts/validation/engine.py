@@ -31,9 +31,6 @@ POLICIES = ("off", "fixed:1", "fixed:7", "threshold:0.3", "early-stop", "lagged:
 LOADS = (1, 2, 4, 8, 16, 32, 64)
 MAX_TOKENS = 96
 METHOD = "affine"  # of calibration, the same for engine and simulator
-EARLIER = {"off": "-11.0 %", "ragged": "-1.8 %"}  # mean errors of the throughput then
-SEPARATE = """series of 79 steps at another hour came out -3, +5 and +16 % too fast with lagged:2 and twice
-  +1 % with early-stop, at 64 users; the machine's noise there is as large as the error"""
 QUIET = 1.5  # one-minute load above which the machine counts as busy
 HEAD = [
     *("policy, users", "engine tokens/s", "simulated", "error", "a user's speed", "tokens/step", "simulated"),
@@ -372,14 +369,9 @@ def text(numbers: dict[str, Any]) -> str:
         "most": np.mean([n["by_policy"][p]["error"][-1] for p in ragged]),
     }
     verdict = f"""- By policy: `off` is {bias["off"]:+.1%} on average, the policies that verify unequal
-  lengths {bias["ragged"]:+.1%}. An earlier comparison found {EARLIER["off"]} and {EARLIER["ragged"]} (median
-  error of all points 7.1 %), for two reasons since mended: the cost by tokens was fitted on steps with and
-  without drafts together, though the target's pass keeps features for the drafter in the first only (now
-  part of the draft's cost); and the engine attended in groups of about equal verify lengths and copied the
-  whole cache of each, up to twice the time of a pass of the same tokens evenly spread, which a cost by
-  tokens cannot see (now one padded group). At {n["loads"][-1]} users unequal lengths are
-  still {bias["most"]:+.0%} off on average here. Padding, which is not in a cost by tokens, may be a part of
-  that; {SEPARATE}."""
+  lengths {bias["ragged"]:+.1%}, at {n["loads"][-1]} users {bias["most"]:+.0%}. Unequal lengths are padded,
+  which a cost by tokens cannot see; how much of it that is was not told apart from the noise (last
+  column)."""
     if m["clock"] == "cpu":
         verdict += """
 - **Not yet run on a quiet machine.** CPU seconds are far less disturbed by neighbours than a wall clock,

@@ -69,7 +69,7 @@ def fit_steps(
     at_size = at_size.reshape(-1)
     by_r = np.eye(len(rs))[at_r.reshape(-1)]
     drafting = np.zeros(n, dtype=bool) if drafting is None else np.asarray(drafting, dtype=bool)
-    if drafting.all():
+    if drafting.all():  # without plain passes their extra cost is no other than verify's
         drafting = np.zeros(n, dtype=bool)
     design = np.hstack(
         [

@@ -307,7 +307,8 @@ def _plan(
     """Group the requests of a flat batch by token count (1 to 8, to 64, to 512, ...) and, where it saves
     reading keys, by neighbouring slots; once per pass, on the CPU.
 
-    Verify lengths share a group: on a CPU padding them costs 0 to 15 % of a pass, finer groups 10 to 100 %.
+    Verify lengths share a group. Against a pass of as many tokens in equal lengths, padding was measured to
+    cost 0 to 15 %, groups by powers of two up to 100 % (tiny target, one CPU core, 4 to 64 requests).
     """
     if int(position.max()) >= cache.capacity:
         raise SpecschedError(
@@ -351,6 +352,8 @@ def _plan(
 
 def _cut(members: Tensor, highs: Tensor, size: int = 32) -> list[Tensor]:
     """`members` in pieces of `size` when that reads a fifth fewer keys than padding all to the longest."""
+    if len(members) <= size:
+        return [members]
     pieces = list(members.split(size))
     read = sum(len(p) * (int(highs[p].max()) + 1) for p in pieces)
     return pieces if read < 0.8 * len(members) * (int(highs[members].max()) + 1) else [members]
