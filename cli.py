@@ -1,6 +1,6 @@
 """Run the command line from a checkout: `python cli.py simulate --trace chat --sla 120`."""
 
-from specsched.cli import main
+from specsched.cli.app import main
 
 if __name__ == "__main__":
     main()

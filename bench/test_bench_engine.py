@@ -20,9 +20,11 @@ from typing import Any
 import pytest
 
 from specsched.profile import load_profile
-from specsched.replay import Replay, closed_loop
 from specsched.schedule import make
-from specsched.simulator import Run, Serving
+from specsched.simulator import Serving
+from specsched.simulator.replay import Replay
+from specsched.simulator.requests import closed_loop
+from specsched.simulator.run import Run
 from specsched.trace import load_trace
 
 H100 = "h100-sxm_qwen3-8b_bf16_tp1"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specsched.sweep import map_points
+from specsched.workers import map_points
 from specsched.workload import assign, gamma_burst, load_workload
 
 MILLION = 1_000_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from specsched.cli import main
+from specsched.cli.app import main
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 HEAD = """# The command line

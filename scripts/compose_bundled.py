@@ -17,8 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from specsched.formats.aiconfigurator import compose_profile  # noqa: E402
-from specsched.formats.vidur import compose_jagged  # noqa: E402
+from specsched.formats.kernels.aiconfigurator import compose_profile  # noqa: E402
+from specsched.formats.kernels.vidur import compose_jagged  # noqa: E402
 
 # TensorRT-LLM's tables for dense bfloat16: they are the ones held to end-to-end rows, and vLLM's are noisier.
 COMPOSED = {

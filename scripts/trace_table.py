@@ -16,7 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from specsched.calibrate import fit_sts
+from specsched.calibration import fit_sts
 from specsched.trace import Trace, load_trace
 
 

@@ -15,12 +15,14 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from specsched.torch_side.drafter_config import DrafterConfig
-from specsched.torch_side.losses import LossWeights
-from specsched.torch_side.prompts import MATH_SUFFIX, Prompt, read_rows, training_prompts
-from specsched.torch_side.sample import prompt_ids, write_shard
-from specsched.torch_side.target import Target, load_target
-from specsched.torch_side.train import TrainSettings, train
+from scripts.models.prompts import MATH_SUFFIX, training_prompts
+from specsched.torch_side.drafter.config import DrafterConfig
+from specsched.torch_side.engine.prompts import Prompt, read_rows
+from specsched.torch_side.target.decoder import Target
+from specsched.torch_side.target.weights import load_target
+from specsched.torch_side.training.losses import LossWeights
+from specsched.torch_side.training.sample import prompt_ids, write_shard
+from specsched.torch_side.training.trainer import TrainSettings, train
 
 
 def smollm2_config(target: Target, layers: int, intermediate: int, rank: int, head: str) -> DrafterConfig:

@@ -2,20 +2,23 @@
 
 A reading guide, in the order in which data flows:
 
-    errors, files       what can go wrong, and how files are read and written
+    errors, version     what can go wrong; the version
+    files               how files are found, read and written
     profile             StepProfile: what one forward pass costs, in seconds
     trace               Trace: what a drafter proposes and what its target would accept
     workload            arrivals and lengths: closed loop, Poisson, public trace formats
-    calibrate           raw confidences made probabilities, and how far they are from that
+    calibration         raw confidences made probabilities, and how far they are from that
     kernels             all compiled code: admission order, budgets, the engine loop
     schedule            the verification policies, as users and engines call them
     simulator           one run: arrays in, SimResult out
     sweep               many runs: loads, policies, seeds; threads here or a cluster
     planner             the SLA question: capacity, crossovers, GPUs, cost
+    inspection          what a file holds and what is wrong with it
     report              tables, plots, one self-contained page
     formats             other people's files
     torch_side          targets, drafters, training, decoding, recording, measuring; alone in needing torch
     cli                 the command line
+    workers, randomness, extras    threads, counter-based draws, optional packages: used by several of these
 
 Start with `simulator.simulate` for how a run goes, or with `schedule` to put a policy into an engine. The
 names below are loaded when first used, so that importing the package costs nothing.
@@ -26,16 +29,20 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .version import VERSION
+
 if TYPE_CHECKING:
-    from .calibrate import Calibration, fit_sts, load_calibration
+    from .calibration import Calibration, fit_sts, load_calibration
     from .errors import SpecschedError
-    from .planner import answer, plan
+    from .planner.answer import answer
+    from .planner.plan import plan
     from .profile import StepProfile, load_profile
     from .simulator import SimResult, simulate
     from .trace import Trace, load_trace, synthesise
     from .workload import Workload, load_workload
 
-__version__ = "0.1.0"
+
+__version__ = VERSION
 
 __all__ = [
     "Calibration",
@@ -56,15 +63,15 @@ __all__ = [
 ]
 
 _HOME = {
-    "Calibration": "calibrate",
+    "Calibration": "calibration",
     "SimResult": "simulator",
     "SpecschedError": "errors",
     "StepProfile": "profile",
     "Trace": "trace",
     "Workload": "workload",
     "answer": "planner",
-    "fit_sts": "calibrate",
-    "load_calibration": "calibrate",
+    "fit_sts": "calibration",
+    "load_calibration": "calibration",
     "load_profile": "profile",
     "load_trace": "trace",
     "load_workload": "workload",

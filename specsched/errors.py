@@ -3,6 +3,17 @@
 The command line prints `str(error)` on stderr and exits with code 2; engine authors catch `SpecschedError`.
 """
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """` did you mean 'x'?`, or nothing when no name is near."""
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f" did you mean {near[0]!r}?" if near else ""
+
 
 class SpecschedError(Exception):
     """Base of every error this package raises on purpose."""

@@ -12,16 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from .calibrate import GRID, Calibration, evaluate
-from .calibrate import SCHEMA as CALIBRATION
+from .calibration import Calibration
+from .calibration.calibration import SCHEMA as CALIBRATION
+from .calibration.fit import GRID, evaluate
 from .errors import FormatError, SpecschedError
-from .files import bundled_dir, bundled_names, read_json, resolve
-from .profile import SCHEMA as PROFILE
+from .files.disk import bundled_dir, bundled_names, read_json, resolve
+from .files.kind import kind_of_file
 from .profile import StepProfile
-from .profile_lint import cliffs, knee
-from .reading_kinds import kind_of_file
+from .profile.lint import cliffs, knee
+from .profile.profile import SCHEMA as PROFILE
 from .trace import Trace, load_trace
-from .trace_synth import walk
+from .trace.synthesis import walk
 
 FEW_REQUESTS = 100  # below this, intervals bootstrapped over requests are wide
 FEW_EVENTS = 30  # below this, an acceptance rate is a guess

@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from reference_engine import Engine, Setup
 
 from specsched import schedule
-from specsched.calibrate import sigmoid
-from specsched.profile import NO_LIMIT, StepProfile
-from specsched.replay import Replay, Requests, closed_loop, open_loop
-from specsched.result import SimResult
-from specsched.simulator import ROUTERS, Run, Serving, simulate
+from specsched.calibration.metrics import sigmoid
+from specsched.profile import StepProfile
+from specsched.profile.profile import NO_LIMIT
+from specsched.simulator import Serving, SimResult, simulate
+from specsched.simulator.replay import Replay
+from specsched.simulator.requests import Requests, closed_loop, open_loop
+from specsched.simulator.run import Run
+from specsched.simulator.serving import ROUTERS
 from specsched.trace import Trace
 from specsched.workload import Workload
 

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from scipy.stats import chi2
 
-from specsched.torch_side.drafter import Drafter, DSpark, make_drafter
-from specsched.torch_side.drafter_config import DrafterConfig
-from specsched.torch_side.target import Target, TargetConfig
+from specsched.torch_side.drafter.base import Drafter
+from specsched.torch_side.drafter.config import DrafterConfig
+from specsched.torch_side.drafter.dspark import DSpark, make_drafter
+from specsched.torch_side.target.config import TargetConfig
+from specsched.torch_side.target.decoder import Target
 
 VOCAB = 6
 PROMPT = (1, 2, 3)

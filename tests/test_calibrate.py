@@ -12,20 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_cases import made
 
-from specsched.calibrate import (
-    Calibration,
-    auc,
-    brier,
-    ece,
-    evaluate,
-    fit_sts,
-    load_calibration,
-    noise_floor,
-    reliability,
-    sigmoid,
-    split_requests,
-    survival,
-)
+from specsched.calibration import Calibration, fit_sts, load_calibration
+from specsched.calibration.fit import evaluate, split_requests
+from specsched.calibration.metrics import auc, brier, ece, noise_floor, reliability, sigmoid, survival
 from specsched.errors import CalibrationError
 from specsched.trace import Trace, load_trace
 

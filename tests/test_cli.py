@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import specsched
-from specsched.cli import main
+from specsched.cli.app import main
 from specsched.errors import SpecschedError, WorkloadError
 
 ROOT = Path(specsched.__file__).parent.parent
@@ -246,7 +246,7 @@ def test_unwritable_folder_is_told_from_its_permissions(monkeypatch: pytest.Monk
 
 def failing(error: BaseException) -> Result:
     """The outcome of a command that raises `error`."""
-    from specsched.cli.common import App
+    from specsched.cli.app import App
 
     group = App("specsched")
 
@@ -280,7 +280,7 @@ def test_a_bug_keeps_its_traceback() -> None:
 
 
 def test_missing_extra_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from specsched.cli.common import extra_module
+    from specsched.extras import extra_module
 
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(SpecschedError, match=r"pip install 'specsched\[cluster\]'"):
@@ -363,7 +363,7 @@ def test_answers_are_documented_with_json_and_out() -> None:
 
 
 def test_progress_shows_nothing_before_it_lasts(capsys: pytest.CaptureFixture[str]) -> None:
-    from specsched.cli.common import Progress
+    from specsched.cli.progress import Progress
 
     with Progress() as progress:
         for done in range(5):
@@ -372,7 +372,7 @@ def test_progress_shows_nothing_before_it_lasts(capsys: pytest.CaptureFixture[st
 
 
 def test_an_interrupt_reaches_the_workers() -> None:
-    from specsched.cli.common import Progress
+    from specsched.cli.progress import Progress
 
     before = signal.signal(
         signal.SIGINT, signal.default_int_handler
@@ -391,7 +391,7 @@ def test_an_interrupt_reaches_the_workers() -> None:
 def test_progress_writes_plain_lines_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from specsched.cli.common import Progress
+    from specsched.cli.progress import Progress
 
     clock = iter([0.0, 1.0, 16.0, 17.0, 40.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from specsched.cli import main
+from specsched.cli.app import main
 
 FEW = ["--requests", "40", "--concurrency", "1,16", "--policy", "off", "--policy", "lagged"]
 QUESTION = ["simulate", "--trace", "qwen3-4b-chat", "--sla", "120", *FEW]

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 from small_models import make_draft, make_target
 
-from specsched.cli import main
-from specsched.torch_side.drafter import save_drafter
-from specsched.torch_side.weights import save_folder
+from specsched.cli.app import main
+from specsched.torch_side.drafter.dspark import save_drafter
+from specsched.torch_side.target.weights import save_folder
 from specsched.trace import load_trace
 
 
@@ -82,8 +82,8 @@ def test_record_writes_a_dense_trace(models: Path, tmp_path: Path) -> None:
 
 
 def test_train_writes_a_drafter_that_runs(models: Path, tmp_path: Path) -> None:
-    from specsched.torch_side.prompts import Prompt
-    from specsched.torch_side.sample import write_shard
+    from specsched.torch_side.engine.prompts import Prompt
+    from specsched.torch_side.training.sample import write_shard
 
     rng = np.random.default_rng(0)
     rows = [

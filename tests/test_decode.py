@@ -21,8 +21,10 @@ from small_models import (
 
 from specsched import schedule
 from specsched.errors import PolicyError, SpecschedError
-from specsched.torch_side.decode import Engine, Request, Round, evaluate, generate, read_prompts, statistics
-from specsched.torch_side.sample import sample_responses
+from specsched.torch_side.engine.engine import Engine, Request, Round
+from specsched.torch_side.engine.evaluation import evaluate, generate, statistics
+from specsched.torch_side.engine.prompts import read_prompts
+from specsched.torch_side.training.sample import sample_responses
 
 GOLDEN = Path(__file__).parent / "golden"
 POLICIES = ["off", "fixed:1", "fixed", "threshold:0.4", "early-stop", "lagged:1"]

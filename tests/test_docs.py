@@ -12,7 +12,7 @@ import click
 import pytest
 
 import specsched
-from specsched.cli import main
+from specsched.cli.app import main
 
 ROOT = Path(specsched.__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

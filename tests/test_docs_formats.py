@@ -15,7 +15,7 @@ import pytest
 import specsched
 from specsched import formats
 from specsched.formats.registry import FORMATS
-from specsched.overhead import read_sweep
+from specsched.profile.overhead import read_sweep
 from specsched.workload import load_workload
 
 ROOT = Path(specsched.__file__).parent.parent

@@ -15,11 +15,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from specsched.errors import FormatError, SpecschedError  # noqa: E402
-from specsched.files import bundled_dir  # noqa: E402
-from specsched.torch_side.drafter import load_drafter, make_drafter, save_drafter  # noqa: E402
-from specsched.torch_side.drafter_base import TeacherBatch  # noqa: E402
-from specsched.torch_side.drafter_config import DrafterConfig  # noqa: E402
-from specsched.torch_side.target import Target, TargetConfig, load_target  # noqa: E402
+from specsched.files.disk import bundled_dir  # noqa: E402
+from specsched.torch_side.drafter.base import TeacherBatch  # noqa: E402
+from specsched.torch_side.drafter.config import DrafterConfig  # noqa: E402
+from specsched.torch_side.drafter.dspark import load_drafter, make_drafter, save_drafter  # noqa: E402
+from specsched.torch_side.target.config import TargetConfig  # noqa: E402
+from specsched.torch_side.target.decoder import Target  # noqa: E402
+from specsched.torch_side.target.weights import load_target  # noqa: E402
 
 GOLDEN = Path(__file__).parent / "golden"
 HEADS = ("vanilla", "gated", "rnn")

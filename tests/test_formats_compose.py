@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 from specsched.errors import FormatError, ProfileError
-from specsched.formats import aic_kernels, aiconfigurator, composed, vidur
-from specsched.formats.aic_kernels import Kernels, refuse_known_bad, require_package
-from specsched.formats.aiconfigurator import compose_profile, draft_seconds, parts_of
-from specsched.shapes import GPUS, MODELS
+from specsched.formats.kernels import aiconfigurator, vidur
+from specsched.formats.kernels import composition as composed
+from specsched.formats.kernels import tables as aic_kernels
+from specsched.formats.kernels.aiconfigurator import compose_profile, draft_seconds, parts_of
+from specsched.formats.kernels.tables import Kernels, refuse_known_bad, require_package
+from specsched.profile.shapes import GPUS, MODELS
 
 VALIDATION = (
     Path(__file__).resolve().parents[2] / "shared" / "profiles_composed" / "validation_composed_vs_e2e.csv"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from specsched import formats
-from specsched.calibrate import Calibration, load_calibration
+from specsched.calibration import Calibration, load_calibration
 from specsched.errors import FormatError
 
 DATA = Path(__file__).parent / "formats_data"

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from trace_cases import made
 
-from specsched.calibrate import fit_sts
+from specsched.calibration import fit_sts
+from specsched.calibration.metrics import sigmoid
 from specsched.errors import FormatError
 from specsched.inspection import inspect_file, inspect_object
-from specsched.metrics import sigmoid
 from specsched.trace import Trace
 
 

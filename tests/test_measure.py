@@ -17,20 +17,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsched.cli import main
+from specsched.cli.app import main
 from specsched.errors import SpecschedError
 from specsched.profile import load_profile
-from specsched.shapes import MODELS, ModelShape, vllm_capture_sizes
-from specsched.torch_side import measure, measure_cuda, measure_grid, measure_host
-from specsched.torch_side.drafter import save_drafter
-from specsched.torch_side.measure_decoder import PagedDecoder, PassInputs, Verdict, grouped, reject
-from specsched.torch_side.measure_draft import DraftInputs, draft_block, random_drafter
-from specsched.torch_side.measure_fit import blocks, fit_steps
-from specsched.torch_side.measure_grid import Point
-from specsched.torch_side.measure_run import Plan, Run, out_of_memory, run_points
-from specsched.torch_side.sampling import draw
-from specsched.torch_side.target import Target, TargetConfig
-from specsched.torch_side.weights import save_folder
+from specsched.profile.shapes import MODELS, ModelShape, vllm_capture_sizes
+from specsched.torch_side.drafter.dspark import save_drafter
+from specsched.torch_side.engine.sampling import draw
+from specsched.torch_side.measure import cuda as measure_cuda
+from specsched.torch_side.measure import grid as measure_grid
+from specsched.torch_side.measure import host as measure_host
+from specsched.torch_side.measure import profiler as measure
+from specsched.torch_side.measure.decoder import PagedDecoder, PassInputs, Verdict, grouped, reject
+from specsched.torch_side.measure.draft import DraftInputs, draft_block, random_drafter
+from specsched.torch_side.measure.fit import blocks, fit_steps
+from specsched.torch_side.measure.grid import Point
+from specsched.torch_side.measure.run import Plan, Run, out_of_memory, run_points
+from specsched.torch_side.target.config import TargetConfig
+from specsched.torch_side.target.decoder import Target
+from specsched.torch_side.target.weights import save_folder
 
 QUICK = Plan(replays=5, warmups=1, settle_seconds=0.0)
 ONCE = Plan(replays=1, warmups=0, settle_seconds=0.0, budget_seconds=1e9)

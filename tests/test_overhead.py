@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from specsched.errors import ProfileError
-from specsched.overhead import fit_overhead, read_sweep
 from specsched.profile import StepProfile
+from specsched.profile.overhead import fit_overhead, read_sweep
 
 VALIDATION = Path(__file__).resolve().parents[2] / "shared" / "validation"
 PUBLISHED = "vllm_b300_dsv4flash0731_tp4_"

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsched import capacity as rooms
-from specsched.capacity import Load, Question, Search, capacity_of, ladder
 from specsched.planner import answer
+from specsched.planner import capacity as rooms
+from specsched.planner.capacity import Load, Question, Search, capacity_of, ladder
 from specsched.profile import StepProfile, load_profile
-from specsched.replay import Replay
 from specsched.schedule import make
 from specsched.simulator import Serving, simulate
+from specsched.simulator.replay import Replay
 from specsched.trace import Trace, load_trace
 
 RATIO = 1.1

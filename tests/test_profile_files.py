@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from profile_cases import SMALL, profiles, small
 
 from specsched.errors import ProfileError
-from specsched.profile import NO_LIMIT, StepProfile, load_profile
-from specsched.profile_lint import cliffs, knee
+from specsched.profile import StepProfile, load_profile
+from specsched.profile.lint import cliffs, knee
+from specsched.profile.profile import NO_LIMIT
 
 # -- reading and writing ---------------------------------------------------------------------------------
 

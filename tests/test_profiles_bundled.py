@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specsched.files import bundled_names
-from specsched.profile import NO_LIMIT, load_profile
-from specsched.roofline import OPTIMISM, roofline_profile
+from specsched.files.disk import bundled_names
+from specsched.profile import load_profile
+from specsched.profile.profile import NO_LIMIT
+from specsched.profile.roofline import OPTIMISM, roofline_profile
 
 FOLDER = Path(__file__).resolve().parents[1] / "profiles"
 NAMES = bundled_names("profiles", ".json")

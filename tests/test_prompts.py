@@ -7,9 +7,9 @@ import json
 
 import pytest
 
+from scripts.models import prompts as rooms
+from scripts.models.prompts import recording_prompts, text_key, training_prompts
 from specsched.errors import SpecschedError
-from specsched.torch_side import prompts as rooms
-from specsched.torch_side.prompts import recording_prompts, text_key, training_prompts
 
 
 @pytest.fixture

@@ -18,14 +18,14 @@ from small_models import (
     text_index,
 )
 
-from specsched.calibrate import sigmoid
+from specsched.calibration.metrics import sigmoid
 from specsched.errors import TraceError
-from specsched.torch_side import coupling
-from specsched.torch_side import record as recorder
-from specsched.torch_side.coupling import dense_rows, sample_texts
-from specsched.torch_side.decode import Request, generate
-from specsched.torch_side.record import record
-from specsched.torch_side.tokenizer import train_bpe
+from specsched.torch_side.engine.engine import Request
+from specsched.torch_side.engine.evaluation import generate
+from specsched.torch_side.recording import coupling, recorder
+from specsched.torch_side.recording.coupling import dense_rows, sample_texts
+from specsched.torch_side.recording.recorder import record
+from specsched.torch_side.target.tokenizer import train_bpe
 from specsched.trace import load_trace
 
 TEMPERATURE = 1.3

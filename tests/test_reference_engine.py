@@ -16,8 +16,7 @@ from reference_engine import Engine
 
 from specsched.errors import ProfileError
 from specsched.profile import StepProfile
-from specsched.result import SimResult
-from specsched.simulator import simulate
+from specsched.simulator import SimResult, simulate
 from specsched.trace import Trace
 from specsched.workload import Workload
 

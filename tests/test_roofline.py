@@ -7,8 +7,8 @@ import json
 import pytest
 
 from specsched.errors import ProfileError
-from specsched.roofline import roofline_profile
-from specsched.shapes import GPUS, MODELS, find_gpu, find_model, shape_of, vllm_capture_sizes
+from specsched.profile.roofline import roofline_profile
+from specsched.profile.shapes import GPUS, MODELS, find_gpu, find_model, shape_of, vllm_capture_sizes
 
 
 def test_known_parameter_counts():

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from specsched import schedule
 from specsched.errors import WorkloadError
 from specsched.profile import StepProfile
-from specsched.result import LOG_COLUMNS, SimResult
-from specsched.simulator import simulate
-from specsched.sweep import map_points
+from specsched.simulator import SimResult, simulate
+from specsched.simulator.result import LOG_COLUMNS
 from specsched.trace import Trace
+from specsched.workers import map_points
 from specsched.workload import Workload, poisson
 
 EXAMPLES = settings.default.max_examples

@@ -17,12 +17,12 @@ import pytest
 
 import specsched
 from specsched import sweep as runner
+from specsched.calibration.holdout import split_and_calibrate
 from specsched.errors import PolicyError, SpecschedError, WorkloadError
 from specsched.profile import load_profile
-from specsched.replay import split_and_calibrate
 from specsched.simulator import simulate
-from specsched.sweep_spec import expand, read_spec
-from specsched.sweep_store import Store, flatten, write_rows
+from specsched.sweep.spec import expand, read_spec
+from specsched.sweep.store import Store, flatten, write_rows
 from specsched.trace import Trace, load_trace
 from specsched.workload import gamma_burst
 

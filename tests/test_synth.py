@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specsched.calibration.metrics import auc, ece, noise_floor, sigmoid, survival
 from specsched.errors import TraceError
 from specsched.inspection import conditional_acceptance
-from specsched.metrics import auc, ece, noise_floor, sigmoid, survival
 from specsched.trace import Trace, synthesise
-from specsched.trace_synth import walk
+from specsched.trace.synthesis import walk
 
 HONEST = {"temperature": 1.0, "shift": 0.0}
 

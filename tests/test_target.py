@@ -11,14 +11,17 @@ import pytest
 import torch
 
 from specsched.errors import SpecschedError
-from specsched.files import bundled_dir
-from specsched.torch_side import target as target_module
-from specsched.torch_side import weights
-from specsched.torch_side.prompts import Prompt
-from specsched.torch_side.sample import read_shard, sample_responses, shard_prompts, write_shard
-from specsched.torch_side.sampling import TARGET, draw, laws, residual, uniforms
-from specsched.torch_side.target import KVCache, Target, TargetConfig, load_target
-from specsched.torch_side.tokenizer import Tokenizer, train_bpe
+from specsched.files.disk import bundled_dir
+from specsched.torch_side.engine.prompts import Prompt
+from specsched.torch_side.engine.sampling import TARGET, draw, laws, residual, uniforms
+from specsched.torch_side.target import decoder as target_module
+from specsched.torch_side.target import weights
+from specsched.torch_side.target.cache import KVCache
+from specsched.torch_side.target.config import TargetConfig
+from specsched.torch_side.target.decoder import Target
+from specsched.torch_side.target.tokenizer import Tokenizer, train_bpe
+from specsched.torch_side.target.weights import load_target
+from specsched.torch_side.training.sample import read_shard, sample_responses, shard_prompts, write_shard
 
 GOLDEN = Path(__file__).parent / "golden"
 

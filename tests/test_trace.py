@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from specsched.errors import TraceError
 from specsched.inspection import inspect_file
-from specsched.trace import Trace, from_arrow, load_trace, synthesise
+from specsched.trace import Trace, load_trace, synthesise
+from specsched.trace.file import from_arrow
 
 
 def rows(lengths: list[int], gamma: int = 3, seed: int = 0, **changes: Any) -> dict[str, Any]:

@@ -11,14 +11,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from specsched.errors import SpecschedError  # noqa: E402
-from specsched.torch_side.data import TrainingText, cache_shard  # noqa: E402
-from specsched.torch_side.drafter import load_drafter, make_drafter  # noqa: E402
-from specsched.torch_side.drafter_config import DrafterConfig  # noqa: E402
-from specsched.torch_side.fit import evaluate, observe  # noqa: E402
-from specsched.torch_side.losses import LossWeights, TargetLaw, head_loss, position_weights  # noqa: E402
-from specsched.torch_side.starts import draft_vocabulary, start_from_target, warm_start  # noqa: E402
-from specsched.torch_side.target import Target, TargetConfig  # noqa: E402
-from specsched.torch_side.train import Trainer, TrainSettings, train  # noqa: E402
+from specsched.torch_side.drafter.config import DrafterConfig  # noqa: E402
+from specsched.torch_side.drafter.dspark import load_drafter, make_drafter  # noqa: E402
+from specsched.torch_side.target.config import TargetConfig  # noqa: E402
+from specsched.torch_side.target.decoder import Target  # noqa: E402
+from specsched.torch_side.training.confidence import evaluate, observe  # noqa: E402
+from specsched.torch_side.training.losses import LossWeights, TargetLaw, head_loss, position_weights  # noqa: E402
+from specsched.torch_side.training.start import draft_vocabulary, start_from_target, warm_start  # noqa: E402
+from specsched.torch_side.training.text import TrainingText, cache_shard  # noqa: E402
+from specsched.torch_side.training.trainer import Trainer, TrainSettings, train  # noqa: E402
 
 V, D, G = 31, 16, 4
 
@@ -274,8 +275,8 @@ def test_a_start_from_the_target_passes_its_last_feature_on(target, folders):
 
 
 def _shards(folder: Path, count=2):
-    from specsched.torch_side.prompts import Prompt
-    from specsched.torch_side.sample import write_shard
+    from specsched.torch_side.engine.prompts import Prompt
+    from specsched.torch_side.training.sample import write_shard
 
     rng = np.random.default_rng(1)
     for i in range(count):

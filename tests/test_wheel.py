@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import specsched
-from specsched.files import bundled_names
+from specsched.files.disk import bundled_names
 
 ROOT = Path(specsched.__file__).parent.parent
 

@@ -475,7 +475,7 @@ def test_the_shared_client_windows_draw_a_day() -> None:
 @settings(max_examples=20)
 @given(st.integers(1, 50), st.integers(1, 9), seeds)
 def test_passes_use_every_item_equally_often(passes: int, items: int, seed: int) -> None:
-    from specsched.workload_random import shuffled_passes
+    from specsched.randomness import shuffled_passes
 
     order = shuffled_passes(passes * items, items, seed, stream=7)
     for one in order.reshape(passes, items):
@@ -484,7 +484,7 @@ def test_passes_use_every_item_equally_often(passes: int, items: int, seed: int)
 
 
 def test_streams_are_apart() -> None:
-    from specsched.workload_random import generator, hashed, shuffled_passes
+    from specsched.randomness import generator, hashed, shuffled_passes
 
     index = np.arange(1000)
     assert len(np.unique(np.concatenate([hashed(0, s, index) for s in range(8)]))) == 8000

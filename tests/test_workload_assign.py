@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from specsched.errors import WorkloadError
 from specsched.trace import Trace, load_trace
 from specsched.workload import Workload, assign, load_workload, poisson
-from specsched.workload_assign import traced_requests
+from specsched.workload.assignment import traced_requests
 
 seeds = st.integers(0, 2**40)
 

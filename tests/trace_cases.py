@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from specsched.metrics import sigmoid
+from specsched.calibration.metrics import sigmoid
 from specsched.trace import Trace
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from specsched.files import bundled_dir
+from specsched.files.disk import bundled_dir
 
 from .common import COLOURS, Absent, Settings, canvas, rounded, save, table
 from .engine import prompts
@@ -44,9 +44,9 @@ def run(settings: Settings) -> dict[str, Any]:
     found = present()
     if len(found) < 2:
         raise Absent("fewer than two of the tiny drafters are in models/; scripts/train_models.py makes them")
-    from specsched.torch_side.decode import evaluate
-    from specsched.torch_side.drafter import load_drafter
-    from specsched.torch_side.target import load_target
+    from specsched.torch_side.drafter.dspark import load_drafter
+    from specsched.torch_side.engine.evaluation import evaluate
+    from specsched.torch_side.target.weights import load_target
 
     target = load_target("tiny")
     asked = prompts()[: 4 if settings.quick else 96]

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import specsched as ss
-from specsched.files import bundled_dir
+from specsched.files.disk import bundled_dir
 
 from .common import COLOURS, Absent, Settings, canvas, percent, rounded, save, table
 
@@ -61,8 +61,8 @@ def load_models() -> tuple[Any, Any]:
     """The bundled tiny target and its drafter; raises Absent."""
     if not bundled_dir("models").joinpath(DRAFTER, "config.json").is_file():
         raise Absent(f"the bundled drafter {DRAFTER} is not here; scripts/train_models.py makes it")
-    from specsched.torch_side.drafter import load_drafter
-    from specsched.torch_side.target import load_target
+    from specsched.torch_side.drafter.dspark import load_drafter
+    from specsched.torch_side.target.weights import load_target
 
     target = load_target(TARGET)
     return target, load_drafter(DRAFTER, target)
@@ -156,7 +156,7 @@ def policies_for(block: int) -> tuple[str, ...]:
 
 def recorded(target: Any, drafter: Any, rows: list[dict[str, Any]], tokens: int, samples: int) -> ss.Trace:
     """A dense trace of the same target, drafter and prompts; other random numbers than the engine's runs."""
-    from specsched.torch_side.record import record
+    from specsched.torch_side.recording.recorder import record
 
     with tempfile.TemporaryDirectory() as folder:
         return record(
@@ -172,8 +172,8 @@ def recorded(target: Any, drafter: Any, rows: list[dict[str, Any]], tokens: int,
 
 def measured(target: Any, drafter: Any, trace: ss.Trace, quick: bool) -> ss.StepProfile:
     """The engine's step profile over the loads and contexts of the comparison."""
-    from specsched.torch_side.measure import measure_engine
-    from specsched.torch_side.measure_run import Plan
+    from specsched.torch_side.measure.profiler import measure_engine
+    from specsched.torch_side.measure.run import Plan
 
     middle = int(trace.prompt_tokens.mean() + trace.lengths.mean() / 2)
     if quick:
@@ -204,8 +204,8 @@ def one_repeat(
 ) -> dict[tuple[str, int], Any]:
     """One engine run by (policy, load): all loads, and at each of them all policies, every repeat in another
     order."""
-    from specsched.torch_side.decode import ids_of
-    from specsched.torch_side.engine import Engine
+    from specsched.torch_side.engine.engine import Engine
+    from specsched.torch_side.engine.prompts import ids_of
 
     from .engine_loop import run_window
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from specsched.torch_side.engine import Engine, Output, Request
+from specsched.torch_side.engine.engine import Engine, Output, Request
 
 
 @dataclass
@@ -129,7 +129,7 @@ def cpu_seconds() -> Iterator[None]:
     """
     import types
 
-    from specsched.torch_side import engine
+    from specsched.torch_side.engine import engine
 
     wall = engine.time
     engine.time = types.SimpleNamespace(perf_counter=wall.process_time)  # type: ignore[assignment]

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 import specsched as ss
-from specsched.formats import read
+from specsched.formats.registry import read
 from specsched.profile import StepProfile
 from specsched.simulator import Serving
 from specsched.trace import Trace
-from specsched.trace_settings import FIGURE_2
+from specsched.trace.settings import FIGURE_2
 
 from .common import COLOURS, Settings, canvas, data_file, percent, rounded, rows, save, table
 

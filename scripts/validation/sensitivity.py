@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 import specsched as ss
-from specsched.calibrate import Calibration
-from specsched.capacity import Question, Search
+from specsched.calibration import Calibration
+from specsched.planner.capacity import Question, Search
 from specsched.profile import StepProfile
-from specsched.replay import Replay
 from specsched.schedule import make
 from specsched.simulator import Serving
+from specsched.simulator.replay import Replay
 from specsched.trace import Trace
-from specsched.trace_settings import FIGURE_2
+from specsched.trace.settings import FIGURE_2
 
 from .common import Settings, percent, rounded, table
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import specsched as ss
+from specsched.calibration.metrics import reliability, sigmoid, survival
 from specsched.errors import SpecschedError
-from specsched.metrics import reliability, sigmoid, survival
 from specsched.trace import Trace
 
 from .common import COLOURS, Absent, Settings, canvas, data_file, percent, rounded, rows, save, table

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
 import click
 
+from ..errors import SpecschedError
 from .calibrate import calibrate
-from .common import App
 from .convert import convert
 from .drafter import drafter
 from .inspect import inspect
+from .output import one_line
 from .plan import plan
 from .profile import profile
 from .simulate import simulate
@@ -17,11 +23,73 @@ from .trace import trace
 from .warmup import warmup
 
 
+def _fail(text: str, code: int = 2) -> NoReturn:
+    click.echo(f"specsched: error: {one_line(text)}", err=True)
+    sys.exit(code)
+
+
+def _quiet_exit() -> NoReturn:
+    """The reader of our output went away (`| head`): leave without a word, as SIGPIPE would."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            os.dup2(devnull, stream.fileno())
+        except (OSError, ValueError):  # a test runner's in-memory stream has no descriptor
+            continue
+    sys.exit(141)
+
+
+class App(click.Group):
+    """The top group: turns every foreseen error into one sentence on stderr and exit code 2."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they were added: the main question first."""
+        return list(self.commands)
+
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        """Run one command line; `args` default to the process's own."""
+        argv = list(sys.argv[1:] if args is None else args)
+        if not extra.pop("standalone_mode", True):
+            return super().main(argv, standalone_mode=False, obj=argv, **extra)
+        extra["prog_name"] = "specsched"
+        try:
+            code = super().main(argv, standalone_mode=False, obj=argv, **extra)
+            sys.stdout.flush()
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message())
+            code = 0
+        except click.ClickException as error:
+            _fail(_usage(error))
+        except SpecschedError as error:
+            _fail(str(error))
+        except (KeyboardInterrupt, EOFError, click.Abort):
+            click.echo("specsched: interrupted", err=True)
+            sys.exit(130)
+        except BrokenPipeError:
+            _quiet_exit()
+        except MemoryError:
+            _fail("out of memory; ask for fewer --requests or a smaller --concurrency")
+        except OSError as error:
+            where = f" {error.filename}" if error.filename else ""
+            _fail(f"the system refused{where}: {error.strerror or error}")
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage(error: click.ClickException) -> str:
+    """click's message with what to do next: the nearest name, else where the help is."""
+    text = error.format_message().rstrip(".")
+    context = getattr(error, "ctx", None)
+    if "did you mean" in text.lower():
+        return text
+    path = context.command_path if context is not None else "specsched"
+    return f"{text}; see '{path} --help'"
+
+
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from .. import __version__
+        from ..version import VERSION
 
-        click.echo(f"specsched {__version__}")
+        click.echo(f"specsched {VERSION}")
         ctx.exit()
 
 

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import click
 
-from . import common, inputs
+from . import inputs
+from .options import file_option, json_option, not_over_input, out_option
+from .output import print_json, warn, wrote
+from .values import Real
 
 
 @click.command(short_help="Make the confidences of a trace honest; report.")
 @inputs.together(
     inputs.trace_option,
-    common.file_option("-o", "--output", what="Write the calibration (JSON)."),
-    common.file_option("--plot", what="Write the reliability diagrams (PNG)."),
+    file_option("-o", "--output", what="Write the calibration (JSON)."),
+    file_option("--plot", what="Write the reliability diagrams (PNG)."),
     click.option(
         "--method",
         type=click.Choice(["sts", "affine"]),
@@ -23,15 +26,15 @@ from . import common, inputs
     ),
     click.option(
         "--holdout",
-        type=common.Real(above=0, maximum=0.99),
+        type=Real(above=0, maximum=0.99),
         default=0.5,
         show_default=True,
         metavar="F",
         help="Share of the requests kept out of the fit, to report on.",
     ),
     inputs.seed_option,
-    common.json_option,
-    common.out_option,
+    json_option,
+    out_option,
 )
 def calibrate(
     trace: str,
@@ -51,10 +54,10 @@ def calibrate(
       specsched calibrate --trace chat -o chat.calibration.json --plot chat.png
       specsched calibrate --trace chat --method affine --json
     """
-    common.not_over_input(output, trace)
-    common.not_over_input(plot, trace)
+    not_over_input(output, trace)
+    not_over_input(plot, trace)
     from .. import report
-    from ..calibrate import fit_sts
+    from ..calibration import fit_sts
     from ..report.pictures import reliability_png, write_picture
     from ..trace import load_trace
 
@@ -67,8 +70,8 @@ def calibrate(
     if plot is not None:
         write_picture(plot, reliability_png(loaded, fitted))
     if as_json:
-        common.warn(loaded.warnings)
-        common.print_json(fitted.to_dict())
+        warn(loaded.warnings)
+        print_json(fitted.to_dict())
     else:
         click.echo(report.calibration_text(fitted, loaded.warnings))
-    common.wrote(path for path in (output, plot) if path is not None)
+    wrote(path for path in (output, plot) if path is not None)

@@ -8,7 +8,9 @@ from typing import Any
 import click
 
 from ..errors import SpecschedError
-from . import common
+from .options import json_option, not_over_input, writable_file
+from .output import print_json
+from .values import Whole
 
 NUMERIC = frozenset(
     {"gpu_count", "memory_bytes", "weight_bytes", "kv_bytes_per_token", "max_context", "tensor", "block_size"}
@@ -52,8 +54,8 @@ class Hint(click.ParamType):
     show_default=True,
     help="Whose format to write.",
 )
-@click.option("--requests", type=common.Whole(1, 10**6), metavar="R", help="Requests of a 1-D table.")
-@click.option("--context", type=common.Whole(0, 10**8), metavar="TOKENS", help="Context of a request there.")
+@click.option("--requests", type=Whole(1, 10**6), metavar="R", help="Requests of a 1-D table.")
+@click.option("--context", type=Whole(0, 10**8), metavar="TOKENS", help="Context of a request there.")
 @click.option(
     "--hint",
     "hints",
@@ -64,7 +66,7 @@ class Hint(click.ParamType):
     "licence, name, or what an error asks for; repeat for more.",
 )
 @click.option("--force", is_flag=True, help="Write over OUT where it exists.")
-@common.json_option
+@json_option
 def convert(
     source: str,
     target: Path,
@@ -92,8 +94,8 @@ def convert(
     from ..inspection import find
 
     path_in = find(source)
-    common.writable_file(target)
-    common.not_over_input(target, path_in)
+    writable_file(target)
+    not_over_input(target, path_in)
     _not_over_existing([target], force)
     found = formats.read(path_in, **_nested(hints))
     _suffix_fits(target, found.kind, form)
@@ -109,7 +111,7 @@ def convert(
         notes += formats.write(item, path, form, **{k: v for k, v in options.items() if v is not None})
         written.append(path)
     if as_json:
-        common.print_json(
+        print_json(
             {
                 "schema": "specsched/convert/1",
                 "kind": found.kind,

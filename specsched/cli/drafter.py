@@ -8,7 +8,11 @@ from typing import Any
 import click
 
 from ..errors import SpecschedError
-from . import common, inputs
+from ..extras import extra_module
+from . import inputs
+from .options import json_option, out_option, writable_folder
+from .output import print_json, wrote
+from .values import Real, Whole
 
 HEADS = {"none": "none", "markov": "vanilla", "gated": "gated", "rnn": "rnn"}
 target_option = click.option(
@@ -49,7 +53,7 @@ def drafter() -> None:
 @click.option("--policy", default="fixed", show_default=True, metavar="POLICY", help="Verification policy.")
 @click.option(
     "--temperature",
-    type=common.Real(minimum=0),
+    type=Real(minimum=0),
     default=0.0,
     show_default=True,
     metavar="T",
@@ -57,7 +61,7 @@ def drafter() -> None:
 )
 @click.option(
     "--max-tokens",
-    type=common.Whole(1, 10**6),
+    type=Whole(1, 10**6),
     default=128,
     show_default=True,
     metavar="N",
@@ -65,7 +69,7 @@ def drafter() -> None:
 )
 @click.option(
     "--batch",
-    type=common.Whole(1, 4096),
+    type=Whole(1, 4096),
     default=16,
     show_default=True,
     metavar="N",
@@ -75,8 +79,8 @@ def drafter() -> None:
 @click.option("--calibration", metavar="FILE", help="Calibration of the confidences.")
 @device_option
 @inputs.seed_option
-@common.json_option
-@common.out_option
+@json_option
+@out_option
 def evaluate(
     target: str,
     model: str,
@@ -102,9 +106,9 @@ def evaluate(
     if not prompts.is_file():
         raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
     device = _device(device)
-    from ..calibrate import load_calibration
+    from ..calibration import load_calibration
     from ..profile import load_profile
-    from ..torch_side.decode import evaluate as run
+    from ..torch_side.engine.evaluation import evaluate as run
 
     found = run(
         target,
@@ -120,16 +124,16 @@ def evaluate(
         device=device,
     )
     if as_json:
-        common.print_json(found)
+        print_json(found)
     else:
         from .. import report
 
         click.echo(report.drafter_text(found, target, model))
     if out is not None:
-        from ..files import write_json
+        from ..files.disk import write_json
 
         write_json(out / "eval.json", found)
-        common.wrote([out / "eval.json"])
+        wrote([out / "eval.json"])
 
 
 @drafter.command()
@@ -160,10 +164,10 @@ def evaluate(
 @click.option(
     "--head", type=click.Choice(list(HEADS)), default="markov", show_default=True, help="Head of dspark."
 )
-@click.option("--layers", type=common.Whole(1, 64), default=2, show_default=True, metavar="N", help="Depth.")
+@click.option("--layers", type=Whole(1, 64), default=2, show_default=True, metavar="N", help="Depth.")
 @click.option(
     "--block-size",
-    type=common.Whole(1, 64),
+    type=Whole(1, 64),
     default=7,
     show_default=True,
     metavar="K",
@@ -171,7 +175,7 @@ def evaluate(
 )
 @click.option(
     "--steps",
-    type=common.Whole(1, 10**8),
+    type=Whole(1, 10**8),
     default=2000,
     show_default=True,
     metavar="N",
@@ -179,7 +183,7 @@ def evaluate(
 )
 @click.option(
     "--learning-rate",
-    type=common.Real(above=0),
+    type=Real(above=0),
     default=1e-3,
     show_default=True,
     metavar="R",
@@ -187,13 +191,13 @@ def evaluate(
 )
 @click.option(
     "--draft-vocabulary",
-    type=common.Whole(2, 10**7),
+    type=Whole(2, 10**7),
     metavar="N",
     help="Propose only the N likeliest. [default: all]",
 )
 @device_option
 @inputs.seed_option
-@common.json_option
+@json_option
 def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
     """Train a drafter on text sampled from its target; resumable, seeded, on a CPU or a CUDA device.
 
@@ -202,16 +206,16 @@ def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
       specsched drafter train --target smollm2 --text shards -o ./drafter
       specsched drafter train --target ./llama --text shards -o ./drafter --head rnn --layers 3 --device cuda
     """
-    common.writable_folder(output)
+    writable_folder(output)
     shards = sorted(text.glob("*.npz")) if text.is_dir() else []
     if not shards:
         raise SpecschedError(
             f"{text} holds no shards (*.npz); python -m specsched.torch_side.sample writes them"
         )
     device = _device(options["device"])
-    from ..torch_side.target import load_target
-    from ..torch_side.train import TrainSettings
-    from ..torch_side.train import train as run
+    from ..torch_side.target.weights import load_target
+    from ..torch_side.training.trainer import TrainSettings
+    from ..torch_side.training.trainer import train as run
 
     target = load_target(options["target"], device=device)
     settings = TrainSettings(
@@ -226,7 +230,7 @@ def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
         draft_vocab_size=options["draft_vocabulary"],
     )
     if as_json:
-        common.print_json({"schema": "specsched/training/1", "drafter": str(output), "held_out": measured})
+        print_json({"schema": "specsched/training/1", "drafter": str(output), "held_out": measured})
     else:
         from .. import report
 
@@ -234,7 +238,7 @@ def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
 
 
 def _device(name: str) -> str:
-    torch = common.extra_module("torch", "torch", "running a drafter")
+    torch = extra_module("torch", "torch", "running a drafter")
     if name != "cpu" and not (name.startswith("cuda") and torch.cuda.is_available()):
         raise SpecschedError(
             f"device {name!r} is not there; this machine has: cpu{', cuda' * torch.cuda.is_available()}"
@@ -244,7 +248,7 @@ def _device(name: str) -> str:
 
 def _shape(target: Any, options: dict[str, Any]) -> Any:
     """A drafter as wide as its target, reading five of its layers, as the paper's do."""
-    from ..torch_side.drafter_config import DrafterConfig
+    from ..torch_side.drafter.config import DrafterConfig
 
     last = target.num_hidden_layers
     count = min(5, last)

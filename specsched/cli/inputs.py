@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ..errors import SpecschedError
-from .common import Real, Whole
+from .values import Real, Whole
 
 if TYPE_CHECKING:
     from ..profile import StepProfile

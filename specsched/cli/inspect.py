@@ -7,14 +7,15 @@ from typing import Any
 
 import click
 
-from . import common
+from .options import file_option, json_option, not_over_input, out_option
+from .output import print_json, warn, wrote
 
 
 @click.command(short_help="What a file holds, what is wrong with it, its picture.")
 @click.argument("file", required=False)
-@common.file_option("--plot", what="Write the picture (PNG).")
-@common.json_option
-@common.out_option
+@file_option("--plot", what="Write the picture (PNG).")
+@json_option
+@out_option
 def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None) -> None:
     """What a profile, trace, calibration or acceptance file holds, what is wrong with it, and its picture.
 
@@ -29,9 +30,9 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
     if file is None:
         _list(as_json)
         return
-    common.not_over_input(plot, file)
+    not_over_input(plot, file)
+    from ..files.kind import kind_of_file
     from ..inspection import find, inspect_object, load_any
-    from ..reading_kinds import kind_of_file
 
     if kind_of_file(find(file)) == "acceptance":
         held, found = _acceptance(find(file))
@@ -41,7 +42,7 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
     picture = _picture(held) if plot is not None or out is not None else None
     written = []
     if out is not None:
-        from ..files import write_json
+        from ..files.disk import write_json
 
         plot = plot or out / f"{found['kind']}.png"
         write_json(out / f"{found['kind']}.json", found)
@@ -52,11 +53,11 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
         write_picture(plot, picture)
         written.append(plot)
     if as_json:
-        common.warn(found["warnings"])
-        common.print_json(found)
+        warn(found["warnings"])
+        print_json(found)
     else:
         click.echo(_text(held, found))
-    common.wrote(written)
+    wrote(written)
 
 
 def _acceptance(path: Path) -> tuple[Any, dict[str, Any]]:
@@ -79,11 +80,11 @@ def _acceptance(path: Path) -> tuple[Any, dict[str, Any]]:
 
 
 def _list(as_json: bool) -> None:
-    from ..files import bundled_names
+    from ..files.disk import bundled_names
 
     names = {"profiles": bundled_names("profiles", ".json"), "traces": bundled_names("traces", ".parquet")}
     if as_json:
-        common.print_json(names)
+        print_json(names)
         return
     for kind, those in names.items():
         click.echo(f"bundled {kind}:")
@@ -113,7 +114,7 @@ def _picture(held: Any) -> bytes | None:
 def _roofline(profile: Any) -> tuple[Any, Any] | None:
     """(tokens, seconds) of the roofline of the same model and GPU, where both are known by name."""
     from ..errors import ProfileError
-    from ..roofline import roofline_profile
+    from ..profile.roofline import roofline_profile
 
     gpu, model = str(profile.gpu.get("name", "")), str(profile.model.get("name", ""))
     try:
@@ -131,7 +132,7 @@ def _roofline(profile: Any) -> tuple[Any, Any] | None:
 
 def _known_gpu(name: str) -> str:
     """The key of a GPU by its full name or its key (`NVIDIA H100 SXM 80GB`, `h100-sxm`)."""
-    from ..shapes import GPUS
+    from ..profile.shapes import GPUS
 
     for key, gpu in GPUS.items():
         words = key.replace("-", " ").split()

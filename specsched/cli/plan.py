@@ -6,8 +6,11 @@ from typing import Any
 
 import click
 
-from . import common, inputs
+from . import inputs
+from .options import json_option, out_option
+from .progress import Progress
 from .simulate import finish
+from .values import Real, Whole
 
 
 @click.command(short_help="How many GPUs a traffic needs, and at what cost.")
@@ -16,25 +19,19 @@ from .simulate import finish
     inputs.profile_option,
     click.option(
         "--sla",
-        type=common.Real(above=0),
+        type=Real(above=0),
         required=True,
         metavar="S",
         help="Output tokens/s every user is promised.",
     ),
-    click.option(
-        "--rate", type=common.Real(above=0), metavar="R", help="Requests per second of the whole fleet."
-    ),
+    click.option("--rate", type=Real(above=0), metavar="R", help="Requests per second of the whole fleet."),
     click.option(
         "--arrivals",
         metavar="SPEC",
         help="poisson:RATE, gamma:RATE:CV or a file of arrivals; with --rate a file is scaled to that rate.",
     ),
-    click.option(
-        "--ttft-ms", type=common.Real(above=0), metavar="MS", help="Longest time to the first token."
-    ),
-    click.option(
-        "--gpu-cost", type=common.Real(above=0), metavar="C", help="Cost of a GPU hour, in any currency."
-    ),
+    click.option("--ttft-ms", type=Real(above=0), metavar="MS", help="Longest time to the first token."),
+    click.option("--gpu-cost", type=Real(above=0), metavar="C", help="Cost of a GPU hour, in any currency."),
     inputs.fraction_option,
     inputs.policy_option,
     inputs.calibration_option,
@@ -48,7 +45,7 @@ from .simulate import finish
     ),
     click.option(
         "--ranks-per-group",
-        type=common.Whole(1, 1024),
+        type=Whole(1, 1024),
         default=1,
         show_default=True,
         metavar="N",
@@ -56,7 +53,7 @@ from .simulate import finish
     ),
     click.option(
         "--requests",
-        type=common.Whole(1, 10**8),
+        type=Whole(1, 10**8),
         default=2000,
         show_default=True,
         metavar="N",
@@ -64,10 +61,10 @@ from .simulate import finish
     ),
     inputs.seed_option,
     click.option(
-        "--workers", type=common.Whole(1, 4096), metavar="N", help="Threads. [default: the machine's cores]"
+        "--workers", type=Whole(1, 4096), metavar="N", help="Threads. [default: the machine's cores]"
     ),
-    common.json_option,
-    common.out_option,
+    json_option,
+    out_option,
 )
 @click.pass_context
 def plan(ctx: click.Context, **options: Any) -> None:
@@ -97,7 +94,7 @@ def plan(ctx: click.Context, **options: Any) -> None:
             workload = workload.scaled(rate)
     from .. import planner, report
 
-    with common.Progress() as progress:
+    with Progress() as progress:
         document = planner.plan(
             given.trace,
             given.profile,

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import SpecschedError
-from . import common, inputs
+from ..extras import extra_module
+from . import inputs
+from .options import file_option, json_option, not_over_input, out_option
+from .output import print_json, warn, wrote
+from .progress import Progress
+from .values import Real, Whole
 
 if TYPE_CHECKING:
     from ..profile import StepProfile
@@ -36,10 +41,10 @@ SOURCES = ["measure", "compose", "roofline"]
     show_default=True,
     help="Time steps on this machine, compose published kernel timings, or estimate from vendor limits.",
 )
-@common.file_option("-o", "--output", what="The profile to write. [default: its name, in this folder]")
+@file_option("-o", "--output", what="The profile to write. [default: its name, in this folder]")
 @click.option(
     "--tensor",
-    type=common.Whole(1, 64),
+    type=Whole(1, 64),
     default=1,
     show_default=True,
     metavar="N",
@@ -50,7 +55,7 @@ SOURCES = ["measure", "compose", "roofline"]
 )
 @click.option(
     "--block-size",
-    type=common.Whole(1, 64),
+    type=Whole(1, 64),
     metavar="K",
     help="Drafts per request. [default: 7; on a cpu the drafter's]",
 )
@@ -63,7 +68,7 @@ SOURCES = ["measure", "compose", "roofline"]
 )
 @click.option(
     "--capture-limit",
-    type=common.Whole(1, 10**6),
+    type=Whole(1, 10**6),
     default=512,
     show_default=True,
     metavar="TOKENS",
@@ -71,8 +76,8 @@ SOURCES = ["measure", "compose", "roofline"]
 )
 @inputs.seed_option
 @click.option("--quick", is_flag=True, help="Measure a coarse grid, in under two minutes.")
-@common.json_option
-@common.out_option
+@json_option
+@out_option
 @click.pass_context
 def profile(ctx: click.Context, **options: Any) -> None:
     """Make a step profile: what one forward pass costs on a GPU.
@@ -98,8 +103,8 @@ def profile(ctx: click.Context, **options: Any) -> None:
 
 
 def _measured(options: dict[str, Any]) -> StepProfile:
-    measure = common.extra_module("specsched.torch_side.measure", "torch", "measuring a profile")
-    with common.Progress("point", workers=False) as progress:
+    measure = extra_module("specsched.torch_side.measure", "torch", "measuring a profile")
+    with Progress("point", workers=False) as progress:
         made: StepProfile = measure.measure_profile(
             options["gpu"],
             options["model"],
@@ -112,13 +117,13 @@ def _measured(options: dict[str, Any]) -> StepProfile:
             seed=options["seed"],
             progress=progress,
         )
-    common.warn(made.provenance.get("warnings") or [])
+    warn(made.provenance.get("warnings") or [])
     return made
 
 
 def _composed(options: dict[str, Any]) -> StepProfile:
-    common.extra_module("aiconfigurator_core", "compose", "--source compose")
-    from ..formats.aiconfigurator import compose_profile
+    extra_module("aiconfigurator_core", "compose", "--source compose")
+    from ..formats.kernels.aiconfigurator import compose_profile
 
     return compose_profile(
         options["gpu"],
@@ -132,7 +137,7 @@ def _composed(options: dict[str, Any]) -> StepProfile:
 
 
 def _roofline(options: dict[str, Any]) -> StepProfile:
-    from ..roofline import roofline_profile
+    from ..profile.roofline import roofline_profile
 
     return roofline_profile(
         options["gpu"],
@@ -162,11 +167,11 @@ def _finish(made: StepProfile, output: Path | None, as_json: bool, out: Path | N
         written.append(out / "profile.png")
     found = inspect_profile(made)
     if as_json:
-        common.warn(found["warnings"])
-        common.print_json(made.to_dict())
+        warn(found["warnings"])
+        print_json(made.to_dict())
     else:
         click.echo(report.inspection_text(found))
-    common.wrote(written)
+    wrote(written)
 
 
 @profile.command("fit-overhead")
@@ -186,7 +191,7 @@ def _finish(made: StepProfile, output: Path | None, as_json: bool, out: Path | N
 )
 @click.option(
     "--context",
-    type=common.Real(minimum=0),
+    type=Real(minimum=0),
     default=0.0,
     show_default=True,
     metavar="TOKENS",
@@ -195,9 +200,9 @@ def _finish(made: StepProfile, output: Path | None, as_json: bool, out: Path | N
 @click.option(
     "--arm", metavar="NAME", help="Rows of the column arm to use. [default: nospec, off, baseline, ...]"
 )
-@common.file_option("-o", "--output", what="The profile to write; this or --out.")
-@common.json_option
-@common.out_option
+@file_option("-o", "--output", what="The profile to write; this or --out.")
+@json_option
+@out_option
 def fit_overhead(
     table: str,
     sweep: Path,
@@ -219,8 +224,8 @@ def fit_overhead(
         raise SpecschedError(
             f"no file {str(sweep)!r}; --sweep is a CSV with columns concurrency and tok_s_user"
         )
-    common.not_over_input(output, table, sweep)
-    from ..overhead import fit_overhead as fit
+    not_over_input(output, table, sweep)
     from ..profile import load_profile
+    from ..profile.overhead import fit_overhead as fit
 
     _finish(fit(load_profile(table), sweep, context=context, arm=arm), output, as_json, out)

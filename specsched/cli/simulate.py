@@ -8,21 +8,23 @@ from typing import Any
 
 import click
 
-from . import common, inputs
+from . import inputs
+from .options import json_option, out_option
+from .output import command_line, print_json, warn, wrote
+from .progress import Progress
+from .values import Real, Whole, Wholes
 
 
 @click.command(short_help="How many users fit at a promised speed, under which policy.")
 @inputs.together(
     inputs.trace_option,
-    click.option(
-        "--sla", type=common.Real(above=0), metavar="S", help="Output tokens/s every user is promised."
-    ),
+    click.option("--sla", type=Real(above=0), metavar="S", help="Output tokens/s every user is promised."),
     inputs.fraction_option,
     inputs.profile_option,
     inputs.policy_option,
     click.option(
         "--concurrency",
-        type=common.Wholes(),
+        type=Wholes(),
         metavar="1,2,4",
         help="Loads of the curves: concurrent users of one engine. [default: around the capacity]",
     ),
@@ -37,13 +39,13 @@ from . import common, inputs
     *inputs.serving_group,
     click.option(
         "--block-size",
-        type=common.Whole(1, 1000),
+        type=Whole(1, 1000),
         metavar="K",
         help="Replay shorter blocks. [default: the trace's]",
     ),
     click.option(
         "--requests",
-        type=common.Whole(1, 10**8),
+        type=Whole(1, 10**8),
         default=1000,
         show_default=True,
         metavar="N",
@@ -51,10 +53,10 @@ from . import common, inputs
     ),
     inputs.seed_option,
     click.option(
-        "--workers", type=common.Whole(1, 4096), metavar="N", help="Threads. [default: the machine's cores]"
+        "--workers", type=Whole(1, 4096), metavar="N", help="Threads. [default: the machine's cores]"
     ),
-    common.json_option,
-    common.out_option,
+    json_option,
+    out_option,
 )
 @click.pass_context
 def simulate(ctx: click.Context, **options: Any) -> None:
@@ -89,7 +91,7 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
     given = _load(options)
     from .. import planner, report
 
-    with common.Progress() as progress:
+    with Progress() as progress:
         answer = planner.answer(
             given.trace,
             given.profile,
@@ -111,11 +113,24 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
 
 def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
     given = _load(options)
-    from .. import report
-    from . import runs
+    from .. import planner, report
 
-    with common.Progress() as progress:
-        document = runs.table(given, options, progress)
+    with Progress() as progress:
+        document = planner.runs(
+            given.trace,
+            given.profile,
+            inputs.canonical_policies(options["policies"], options["block_size"] or given.trace.block_size),
+            concurrency=options["concurrency"],
+            arrivals=options["arrivals"],
+            sla_tps=options["sla"],
+            requests=options["requests"],
+            seed=options["seed"],
+            calibration=options["calibration"],
+            block_size=options["block_size"],
+            workers=options["workers"],
+            progress=progress,
+            **inputs.serving_options(options),
+        )
     document["about"] = report.about(given.trace, given.profile)
     finish(ctx, document, report.runs_text, report.write_runs, options)
 
@@ -141,10 +156,10 @@ def finish(
     """Print an answer and write its files: the last act of `simulate` and `plan`."""
     document = without_nan(document)
     folder: Path | None = options["out"]
-    paths = write(document, folder, common.command_line(ctx)) if folder is not None else []
+    paths = write(document, folder, command_line(ctx)) if folder is not None else []
     if options["as_json"]:
-        common.warn(document.get("warnings", []))
-        common.print_json(document)
+        warn(document.get("warnings", []))
+        print_json(document)
     else:
         click.echo(text(document))
-    common.wrote(paths)
+    wrote(paths)

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import click
 
-from . import common
+from ..extras import extra_module
+from .options import json_option, out_option, writable_folder
+from .output import print_json, warn
+from .progress import Progress
+from .values import Whole
 
 
 @click.command(short_help="Grids of runs, resumable, here or on a cluster.")
@@ -16,12 +20,10 @@ from . import common
     metavar="ADDRESS",
     help="Dask scheduler to run on, e.g. tcp://host:8786. [default: threads here]",
 )
-@click.option(
-    "--workers", type=common.Whole(1, 4096), metavar="N", help="Threads. [default: this machine's cores]"
-)
+@click.option("--workers", type=Whole(1, 4096), metavar="N", help="Threads. [default: this machine's cores]")
 @click.option("--retry-failed", is_flag=True, help="Repeat the points that failed before.")
-@common.json_option
-@common.out_option
+@json_option
+@out_option
 def sweep(
     spec: Path, cluster: str | None, workers: int | None, retry_failed: bool, as_json: bool, out: Path | None
 ) -> None:
@@ -51,18 +53,18 @@ def sweep(
     if not spec.is_file():
         raise click.UsageError(f"{spec}: no such file; SPEC is a TOML file that lists the grid")
     if cluster is not None:
-        common.extra_module("distributed", "cluster", "--cluster")
+        extra_module("distributed", "cluster", "--cluster")
     from .. import sweep as runner
 
     folder = out if out is not None else spec.with_suffix("")
-    common.writable_folder(folder)
-    with common.Progress("point") as progress:
+    writable_folder(folder)
+    with Progress("point") as progress:
         summary = runner.run(
             spec, folder, cluster=cluster, workers=workers, progress=progress, retry_failed=retry_failed
         )
     if as_json:
-        common.warn(summary.get("warnings", []))
-        common.print_json(summary)
+        warn(summary.get("warnings", []))
+        print_json(summary)
     else:
         from .. import report
 

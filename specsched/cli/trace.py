@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import SpecschedError
-from . import common, inputs
+from ..extras import extra_module
+from . import inputs
+from .options import file_option, json_option, not_over_input, out_option
+from .output import print_json, warn, wrote
+from .values import Real, Whole
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -34,7 +38,7 @@ class Acceptance(click.ParamType):
         """A list of rates, or the text as it is."""
         if not isinstance(value, str) or Path(value).is_file() or value in ("chat", "math", "code"):
             return value
-        rate = common.Real(minimum=0, maximum=1)
+        rate = Real(minimum=0, maximum=1)
         if "," not in value and not value.replace(".", "").isdigit():
             self.fail(
                 f"{value!r} is neither rates such as 0.8,0.75,0.7, nor chat, math or code, nor a file",
@@ -46,8 +50,8 @@ class Acceptance(click.ParamType):
 
 def _output(command: Any) -> Any:
     """`-o FILE`, or `--out DIR` for the trace, what it holds and its picture."""
-    named = common.file_option("-o", "--output", what="The trace to write (.parquet); this or --out.")
-    return named(common.out_option(command))
+    named = file_option("-o", "--output", what="The trace to write (.parquet); this or --out.")
+    return named(out_option(command))
 
 
 @trace.command()
@@ -61,11 +65,11 @@ def _output(command: Any) -> Any:
 )
 @_output
 @click.option(
-    "--requests", type=common.Whole(1, 10**6), default=320, show_default=True, metavar="N", help="Requests."
+    "--requests", type=Whole(1, 10**6), default=320, show_default=True, metavar="N", help="Requests."
 )
 @click.option(
     "--output-tokens",
-    type=common.Real(minimum=1),
+    type=Real(minimum=1),
     default=200.0,
     show_default=True,
     metavar="N",
@@ -73,7 +77,7 @@ def _output(command: Any) -> Any:
 )
 @click.option(
     "--prompt-tokens",
-    type=common.Real(minimum=0),
+    type=Real(minimum=0),
     default=100.0,
     show_default=True,
     metavar="N",
@@ -81,13 +85,13 @@ def _output(command: Any) -> Any:
 )
 @click.option(
     "--auc",
-    type=common.Real(minimum=0.5, maximum=0.999),
+    type=Real(minimum=0.5, maximum=0.999),
     metavar="A",
     help="How well confidences rank. [default: the paper's]",
 )
 @click.option(
     "--ece",
-    type=common.Real(minimum=0, maximum=0.9),
+    type=Real(minimum=0, maximum=0.9),
     metavar="E",
     help="Raw calibration error, on the overconfident side. [default: the paper's]",
 )
@@ -95,7 +99,7 @@ def _output(command: Any) -> Any:
     "--domain", metavar="NAME", help="Domain to write in every row. [default: the acceptance's name]"
 )
 @inputs.seed_option
-@common.json_option
+@json_option
 def synth(acceptance: Any, output: Path | None, out: Path | None, as_json: bool, **options: Any) -> None:
     """Synthesise a dense trace from per-position acceptance, when that is all one has.
 
@@ -110,7 +114,7 @@ def synth(acceptance: Any, output: Path | None, out: Path | None, as_json: bool,
 
     note = None
     if isinstance(acceptance, str) and Path(acceptance).is_file():
-        common.not_over_input(path, acceptance)
+        not_over_input(path, acceptance)
         acceptance, note = _rates(Path(acceptance))
     made = synthesise(acceptance, name=path.stem, note=note, **options)
     _finish(made, path, out, as_json)
@@ -149,18 +153,18 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
     found = inspect_trace(made)
     written = [path]
     if out is not None:
-        from ..files import write_json
+        from ..files.disk import write_json
         from ..report.pictures import trace_png, write_picture
 
         written += [out / "trace.json", out / "trace.png"]
         write_json(written[1], found)
         write_picture(written[2], trace_png(made))
     if as_json:
-        common.warn(found["warnings"])
-        common.print_json(found)
+        warn(found["warnings"])
+        print_json(found)
     else:
         click.echo(report.inspection_text(found))
-    common.wrote(written)
+    wrote(written)
 
 
 @trace.command()
@@ -189,7 +193,7 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
 )
 @click.option(
     "--temperature",
-    type=common.Real(minimum=0),
+    type=Real(minimum=0),
     default=1.0,
     show_default=True,
     metavar="T",
@@ -197,7 +201,7 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
 )
 @click.option(
     "--max-tokens",
-    type=common.Whole(2, 10**6),
+    type=Whole(2, 10**6),
     default=200,
     show_default=True,
     metavar="N",
@@ -205,26 +209,22 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
 )
 @click.option(
     "--samples",
-    type=common.Whole(1, 10**6),
+    type=Whole(1, 10**6),
     default=1,
     show_default=True,
     metavar="N",
     help="Passes over the prompts.",
 )
-@click.option(
-    "--anchors", type=common.Whole(1, 10**9), metavar="N", help="Stop once so many anchors are recorded."
-)
+@click.option("--anchors", type=Whole(1, 10**9), metavar="N", help="Stop once so many anchors are recorded.")
 @click.option(
     "--batch",
-    type=common.Whole(1, 4096),
+    type=Whole(1, 4096),
     default=32,
     show_default=True,
     metavar="N",
     help="Requests side by side.",
 )
-@click.option(
-    "--max-prompt", type=common.Whole(1, 10**7), metavar="N", help="Leave out prompts of more tokens."
-)
+@click.option("--max-prompt", type=Whole(1, 10**7), metavar="N", help="Leave out prompts of more tokens.")
 @click.option(
     "--texts",
     type=click.Path(path_type=Path, file_okay=False),
@@ -242,7 +242,7 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
 @click.option("--licence", metavar="TEXT", help="Licence of the prompts, to be kept in the file.")
 @click.option("--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu or cuda.")
 @inputs.seed_option
-@common.json_option
+@json_option
 def record(output: Path | None, out: Path | None, prompts: Path, as_json: bool, **options: Any) -> None:
     """Record a trace from a target, a drafter and prompts; interrupted, the same command goes on.
 
@@ -254,8 +254,8 @@ def record(output: Path | None, out: Path | None, prompts: Path, as_json: bool, 
     path = _required(output, out)
     if not prompts.is_file():
         raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
-    torch = common.extra_module("torch", "torch", "recording a trace")
-    from ..torch_side.record import record as record_trace
+    torch = extra_module("torch", "torch", "recording a trace")
+    from ..torch_side.recording.recorder import record as record_trace
 
     names = options.pop("target"), options.pop("drafter")
     options["dtype"] = getattr(torch, options["dtype"])

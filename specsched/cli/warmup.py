@@ -6,12 +6,13 @@ import time
 
 import click
 
-from . import common
 from .inputs import DEFAULT_PROFILE
+from .options import json_option
+from .output import print_json
 
 
 @click.command(short_help="Compile the kernels once, before the first answer.")
-@common.json_option
+@json_option
 def warmup(as_json: bool) -> None:
     """Compile the kernels now (10 to 20 s), so that the first answer does not wait for it.
 
@@ -22,8 +23,9 @@ def warmup(as_json: bool) -> None:
       specsched warmup
     """
     start = time.monotonic()
-    from .. import files, schedule
+    from .. import schedule
     from ..errors import TraceError
+    from ..files import disk as files
     from ..profile import load_profile
     from ..simulator import simulate
     from ..trace import load_trace
@@ -37,6 +39,6 @@ def warmup(as_json: bool) -> None:
         simulate(few, profile, policy=policy, concurrency=2, requests=4)
     seconds = time.monotonic() - start
     if as_json:
-        common.print_json({"schema": "specsched/warmup/1", "seconds": round(seconds, 3)})
+        print_json({"schema": "specsched/warmup/1", "seconds": round(seconds, 3)})
     else:
         click.echo(f"kernels are ready after {seconds:.1f} s")

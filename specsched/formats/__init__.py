@@ -11,6 +11,7 @@ things.
 from __future__ import annotations
 
 from .acceptance import Acceptance
-from .registry import FORMATS, Converted, read, write
+from .registry import FORMATS, Converted, read
+from .writer import write
 
 __all__ = ["FORMATS", "Acceptance", "Converted", "read", "write"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
-from ..files import write_json
+from ..files.disk import write_json
 
 SCHEMA = "specsched/acceptance/1"
 
@@ -72,8 +72,7 @@ class Acceptance:
     @classmethod
     def from_dict(cls, document: dict[str, Any], where: str) -> Acceptance:
         """From the JSON `save` writes; raises `FormatError` naming `where`."""
-        from .opened import numbers
-        from .typed import integer
+        from .values import integer, numbers
 
         rates = numbers(document.get("conditional"), f"{where}: conditional", positive=False)
         return cls(

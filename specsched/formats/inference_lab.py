@@ -18,8 +18,9 @@ from ..trace import Trace
 from .acceptance import Acceptance, from_histogram
 from .document import Hints, build, curve, imported
 from .fit import additive
-from .opened import Opened, numbers, open_file, step_seconds, whole
+from .opened import Opened, open_file
 from .rows import RowBuilder
+from .values import numbers, step_seconds, whole
 
 STEP_TABLE = frozenset({"batch_size", "num_draft_tokens", "step_seconds"})
 ROUND = ("model", "speculator", "config", "category", "prompt_idx", "turn", "round_idx")

@@ -15,7 +15,7 @@ from ..trace import Trace
 from .document import Hints
 from .opened import Opened
 from .rows import RowBuilder
-from .typed import integer, need, number, records
+from .values import integer, need, number, records
 
 
 def recognise(opened: Opened) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 from ..errors import FormatError
 from .acceptance import Acceptance, from_survival
 from .document import Hints
-from .opened import Opened, numbers
-from .typed import integer, number
+from .opened import Opened
+from .values import integer, number, numbers
 
 _TOLERANCE = 2e-3
 

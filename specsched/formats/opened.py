@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
-from ..files import read_json
+from ..files.disk import read_json
 
 FloatArray = np.ndarray
 _HEADER = re.compile(r"\s*[A-Za-z_][\w.:-]*\s*(,\s*[A-Za-z_][\w.:-]*\s*)+")
@@ -154,86 +154,3 @@ def _open_lines(path: Path, text: str) -> Opened:
             )
     columns = {name: [row[i].strip() for row in rows[1:]] for i, name in enumerate(header)}
     return Opened(path, "csv", columns, frozenset(header), comments=comments)
-
-
-def numbers(values: Any, where: str, *, positive: bool = True, at_least: int = 1) -> FloatArray:
-    """float64[n] from a list of numbers or numeric strings; NaN, infinities, negatives and gaps are
-    errors.
-    """
-    if not isinstance(values, list | tuple | np.ndarray):
-        raise FormatError(f"{where}: expected a list of numbers, found {type(values).__name__}")
-    if len(values) < at_least:
-        raise FormatError(f"{where}: {len(values)} values, at least {at_least} needed")
-    out = np.empty(len(values))
-    for i, value in enumerate(values):
-        if isinstance(value, bool) or value is None:
-            raise FormatError(f"{where}, row {i + 1}: expected a number, found {value!r}")
-        try:
-            out[i] = float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise FormatError(f"{where}, row {i + 1}: expected a number, found {value!r}") from None
-        if not out[i] < 1e15 or out[i] < 0 or (positive and out[i] == 0):
-            wanted = "a finite number above 0" if positive else "a finite number, 0 or more"
-            raise FormatError(
-                f"{where}, row {i + 1}: {value!r} is not {wanted}; measure or fill that point again"
-            )
-    return out
-
-
-def whole(values: Any, where: str, *, rising: bool = True, at_least: int = 1) -> FloatArray:
-    """int64[n] sizes, 1 or more, strictly rising unless `rising=False`: unsorted or repeated sizes are
-    errors.
-    """
-    out = numbers(values, where, at_least=at_least)
-    if out.max() >= 2**31:
-        raise FormatError(f"{where}: {out.max():g} is no size")
-    if np.any(out != np.floor(out)):
-        bad = int(np.flatnonzero(out != np.floor(out))[0])
-        raise FormatError(f"{where}, row {bad + 1}: {out[bad]} is not a whole number")
-    if rising:
-        flat = np.flatnonzero(np.diff(out) <= 0)
-        if flat.size:
-            i = int(flat[0])
-            raise FormatError(
-                f"{where}, row {i + 2}: {int(out[i + 1])} follows {int(out[i])}; sizes must rise strictly: "
-                "sort them and drop the repeated one"
-            )
-    return out.astype(np.int64)
-
-
-def same_length(where: str, **columns: Any) -> None:
-    """Raise `FormatError` unless all columns have one length."""
-    lengths = {name: len(values) for name, values in columns.items()}
-    if len(set(lengths.values())) > 1:
-        shown = ", ".join(f"{name} {n}" for name, n in lengths.items())
-        raise FormatError(f"{where}: columns of different lengths ({shown}); truncated file?")
-
-
-def step_seconds(seconds: FloatArray, where: str, unit: str = "s") -> FloatArray:
-    """The seconds themselves, when they can be a decode step's; else a `FormatError` that names the likely
-    unit.
-
-    `unit` is what the file's key claims. Milliseconds written as seconds make steps of seconds to minutes;
-    seconds written as milliseconds make steps of microseconds.
-    """
-    middle = float(np.median(seconds))
-    if middle > LONGEST_STEP:
-        raise FormatError(
-            f"{where}: a median step of {middle:.4g} s; no decode step takes that long, these look like ms "
-            f"given as {unit}. "
-            "Divide by 1000 and convert again"
-        )
-    if middle < SHORTEST_STEP:
-        raise FormatError(
-            f"{where}: a median step of {middle:.3g} s; no decode step is that short, these look like s "
-            f"given as {unit}. "
-            "Multiply by 1000 and convert again"
-        )
-    far = np.flatnonzero((seconds > 300 * middle) | (seconds < middle / 300))
-    if far.size:
-        i = int(far[0])
-        raise FormatError(
-            f"{where}, row {i + 1}: {seconds[i]:.4g} s beside a median of {middle:.4g} s; one row is in "
-            "another unit"
-        )
-    return seconds

@@ -6,21 +6,22 @@ import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ..calibrate import Calibration, load_calibration
+from ..calibration import Calibration, load_calibration
 from ..errors import FormatError
 from ..profile import StepProfile, load_profile
 from ..trace import Trace, load_trace
-from . import inference_lab, llamacpp, modelopt, sglang, sglang_dump, specspecs, sts, trtllm, vllm
+from . import inference_lab, llamacpp, modelopt, specspecs, sts, trtllm
 from .acceptance import SCHEMA as ACCEPTANCE_SCHEMA
 from .acceptance import Acceptance
 from .document import Hints
-from .export import additive_parts, steps_at, whole_step
 from .opened import Opened, open_file
+from .sglang import dump as sglang_dump
+from .sglang import tables as sglang
+from .vllm import costs as vllm
+from .vllm import counters as vllm_counters
+from .vllm import latency as vllm_latency
 
 KINDS = ("profile", "trace", "calibration", "acceptance")
 
@@ -92,7 +93,7 @@ def _schema(opened: Opened) -> str | None:
 
 def _is_requests(opened: Opened) -> bool:
     rows = opened.data if opened.syntax == "jsonl" else [opened.data] if opened.syntax == "json" else []
-    return any(vllm.speculative(row) for row in rows)
+    return any(vllm_counters.speculative(row) for row in rows)
 
 
 def _ours(prefix: str) -> Callable[[Opened], bool]:
@@ -147,9 +148,21 @@ FORMATS: tuple[Format, ...] = (
     Format("trtllm-exact", "profile", _keyed("json", trtllm.EXACT), trtllm.read_exact, trtllm.EXACT),
     Format("vllm", "profile", _keyed("csv", vllm.VERIFY), vllm.read_cost, vllm.VERIFY),
     Format("vllm-draft", "profile", _keyed("csv", vllm.DRAFT), vllm.read_draft_alone, vllm.DRAFT),
-    Format("vllm-latency", "profile", _keyed("json", vllm.LATENCY), vllm.read_latency, vllm.LATENCY),
-    Format("vllm-requests", "acceptance", _is_requests, vllm.read_requests, frozenset({"metrics"})),
-    Format("vllm-prometheus", "acceptance", vllm.is_prometheus, vllm.read_prometheus, frozenset()),
+    Format(
+        "vllm-latency",
+        "profile",
+        _keyed("json", vllm_latency.LATENCY),
+        vllm_latency.read_latency,
+        vllm_latency.LATENCY,
+    ),
+    Format("vllm-requests", "acceptance", _is_requests, vllm_counters.read_requests, frozenset({"metrics"})),
+    Format(
+        "vllm-prometheus",
+        "acceptance",
+        vllm_counters.is_prometheus,
+        vllm_counters.read_prometheus,
+        frozenset(),
+    ),
     Format("sts", "calibration", _is_sts, sts.read, frozenset({sts.SGLANG})),
     Format(
         "inference-lab-steps",
@@ -264,87 +277,3 @@ def _unknown(opened: Opened) -> str:
             else f" Nearest: {near.name}."
         )
     return message
-
-
-def write(obj: Any, path: str | os.PathLike[str], to: str, **options: Any) -> list[str]:
-    """Write a profile or calibration as another engine's file; returns notes on what the format cannot hold.
-
-    Profiles: `to` = specsched, sglang (additive), sglang-1d (option `requests`), trtllm, vllm (CSV, and a
-    second
-    `*_draft.csv` when drafting costs something). Options `context` (tokens per request, default 2048 where
-    attention is priced), `max_requests` (256), `max_tokens`. Calibrations: `to` = specsched, sglang, trtllm.
-    """
-    if to == "specsched" and isinstance(obj, StepProfile | Trace | Calibration | Acceptance):
-        obj.save(path)
-        return []
-    if isinstance(obj, Calibration) and to in CALIBRATION_TARGETS:
-        sts.write(obj, path, to)
-        return []
-    if isinstance(obj, StepProfile) and to in PROFILE_TARGETS:
-        return _write_profile(obj, path, to, options)
-    what = type(obj).__name__
-    can = {"StepProfile": PROFILE_TARGETS, "Calibration": CALIBRATION_TARGETS}.get(what, ("specsched",))
-    article = "an" if what[0] in "AEIO" else "a"
-    raise FormatError(f"{article} {what} cannot be written as {to!r}; it can be written as {', '.join(can)}")
-
-
-def _write_profile(
-    profile: StepProfile, path: str | os.PathLike[str], to: str, options: dict[str, Any]
-) -> list[str]:
-    context, most = options.get("context"), options.get("max_tokens")
-    if to == "sglang-1d":
-        if not options.get("requests"):
-            raise FormatError(
-                "sglang-1d has no axis for requests: give requests, the number that will run (--requests R)"
-            )
-        tokens, seconds, notes = steps_at(profile, int(options["requests"]), context, most)
-        sglang.write_one_d(path, tokens, seconds)
-        return notes
-    if to == "vllm":
-        return _write_vllm(profile, path, options)
-    parts = additive_parts(profile, context, options.get("max_requests"), most)
-    notes = list(parts.notes)
-    if to == "sglang":
-        sglang.write_additive(path, parts)
-        if profile.minimum_gain or profile.enabling_fraction:
-            notes.append("minimum_gain and enabling_fraction have no place in SGLang's table.")
-    else:
-        trtllm.write_step_table(path, parts, profile.minimum_gain)
-    return notes
-
-
-def _write_vllm(profile: StepProfile, path: str | os.PathLike[str], options: dict[str, Any]) -> list[str]:
-    """Verify cost by tokens at the requests that would fill them, draft cost by requests beside it."""
-    path = Path(path)
-    parts = additive_parts(
-        profile,
-        options.get("context"),
-        options.get("max_requests"),
-        options.get("max_tokens"),
-        drafting=False,
-    )
-    tokens, notes = parts.tokens, list(parts.notes)
-    context = options.get("context")
-    if profile.capture_sizes is not None:
-        limit = profile.graph_limit or 0
-        sizes = profile.capture_sizes[profile.capture_sizes <= limit]
-        tokens = np.concatenate([sizes, tokens[tokens > limit]])
-    width = 1 + (profile.draft_block_size or 7)
-    comments = [f"{profile.name}: verify cost of a step"]
-    if profile.capture_sizes is not None:
-        comments.append(f"capture limit {profile.graph_limit}")
-    seconds = []
-    for size in tokens:
-        requests = int(options.get("requests") or max(1, -(-int(size) // width)))
-        seconds.append(whole_step(profile, int(size), requests, context, drafting=False))
-    if profile.attention is not None or profile.overhead is not None:
-        asked = options.get("requests")
-        at = f"{asked} requests" if asked else f"B / {width} requests, all drafts verified"
-        notes.append(f"vLLM's table has no axis for requests: host and attention costs are those of {at}.")
-    vllm.write_cost(path, "batch_tokens", tokens, np.array(seconds), comments)
-    if profile.draft is not None:
-        beside = path.with_name(f"{path.stem}_draft{path.suffix or '.csv'}")
-        curve = profile.draft
-        vllm.write_cost(beside, "num_reqs", curve.x, curve.y, [f"{profile.name}: draft cost by requests"])
-        notes.append(f"Draft cost by requests is in {beside.name}.")
-    return notes

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import FormatError
 from ..trace import Trace
 from .document import Hints
-from .typed import integer
+from .values import integer
 
 # Scores are kept off 0 and 1 so that their logits are finite: float32 has nothing beyond anyway.
 _EDGE = 1e-7

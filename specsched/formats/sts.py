@@ -6,11 +6,12 @@ import os
 
 import numpy as np
 
-from ..calibrate import Calibration
+from ..calibration import Calibration
 from ..errors import FormatError
-from ..files import write_json
+from ..files.disk import write_json
 from .document import Hints
-from .opened import Opened, numbers
+from .opened import Opened
+from .values import numbers
 
 SGLANG, TRTLLM = "temperatures", "sts_temperatures"
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
-from ..files import write_json
+from ..files.disk import write_json
 from ..profile import StepProfile
 from .document import Hints, build, curve, imported
 from .export import AdditiveParts
-from .opened import Opened, numbers, same_length, step_seconds, whole
-from .typed import integer, mapping, need
+from .opened import Opened
+from .values import integer, mapping, need, numbers, same_length, step_seconds, whole
 
 STEP_TABLE = frozenset({"token_counts", "step_time_ms"})
 EXACT = frozenset({"schema_version", "cost_tables"})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .tables import decimal, grid, paragraph
+from .text import decimal, grid, paragraph
 
 if TYPE_CHECKING:
-    from ..calibrate import Calibration
+    from ..calibration import Calibration
 
 
 def calibration_text(calibration: Calibration, warnings: list[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .tables import decimal, grid, paragraph, share
+from .text import decimal, grid, paragraph, share
 
 Row = Mapping[str, Any]
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from .tables import WIDTH, count, decimal, grid, paragraph, share
+from .text import WIDTH, count, decimal, grid, paragraph, share
 
 Row = Mapping[str, Any]
 

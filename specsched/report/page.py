@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import atomic_write, write_json
+from ..files.disk import atomic_write, write_json
 from . import plan, tables
 from .plots import load_png, pareto_png, plan_png
 
@@ -84,14 +84,14 @@ def _origins(document: Row, command: str) -> str:
 
 
 def _page(title: str, subtitle: str, body: Iterable[str]) -> str:
-    from .. import __version__
+    from ..version import VERSION
 
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{_escape(title)}</title><style>{STYLE}</style></head><body>"
         f'<h1>{_escape(title)}</h1><p class="inputs">{_escape(subtitle)}</p>'
-        f'{"".join(body)}<p class="small">specsched {_escape(__version__)}</p></body></html>\n'
+        f'{"".join(body)}<p class="small">specsched {_escape(VERSION)}</p></body></html>\n'
     )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import atomic_write
+from ..files.disk import atomic_write
 from .plots import BLUE, FAINT, GREEN, INK, ORANGE, RED, dress, figure, png
 
 if TYPE_CHECKING:
     import numpy as np
     from matplotlib.axes import Axes
 
-    from ..calibrate import Calibration
+    from ..calibration import Calibration
     from ..profile import StepProfile
     from ..trace import Trace
 
@@ -127,7 +127,7 @@ def _reliability(
 
     Bins of fewer than FEWEST_IN_A_DOT anchors are left out.
     """
-    from ..calibrate import reliability, sigmoid, survival
+    from ..calibration.metrics import reliability, sigmoid, survival
 
     logits = trace.confidence_logit
     predicted = survival(sigmoid(logits) if calibration is None else calibration.apply(logits))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .tables import count, decimal, grid, paragraph, share, tail
+from .tables import tail
+from .text import count, decimal, grid, paragraph, share
 
 Row = Mapping[str, Any]
 

@@ -9,7 +9,8 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .tables import by_capacity, share
+from .tables import by_capacity
+from .text import share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

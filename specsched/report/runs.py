@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .tables import count, decimal, grid, interval, share, tail
+from .tables import tail
+from .text import count, decimal, grid, interval, share
 
 Row = Mapping[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .tables import count, grid, paragraph
+from .text import count, grid, paragraph
 
 Row = Mapping[str, Any]
 

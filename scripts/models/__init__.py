@@ -1,0 +1,2 @@
+"""How the bundled models were made."""
+

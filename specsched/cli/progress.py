@@ -1,0 +1,79 @@
+"""TODO-DOC."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import click
+
+
+class Progress:
+    """A bar on stderr for work that lasts: none before two seconds, plain lines where stderr is no terminal.
+
+    Called as `progress(done, total, text)` from any thread; a context manager that leaves the line clean.
+    With `workers`, the next call after an interrupt raises in its own thread too, so that they stop and are
+    not waited for; a second interrupt ends the process at once (nothing else stops a compiling worker).
+    """
+
+    bar_after_seconds = 2.0
+    line_every_seconds = 15.0
+
+    def __init__(self, unit: str = "run", workers: bool = True) -> None:
+        self._workers = workers
+        self._unit = unit
+        self._start = self._last_line = time.monotonic()
+        self._bar: Any = None
+        self._lock = threading.Lock()
+        self._interrupted = False
+        self._handler: Any = None
+
+    def __call__(self, done: int, total: int | None, text: str = "") -> None:
+        """Report that `done` of `total` units (None: not known) are finished; `text` says at what."""
+        if self._interrupted:
+            raise KeyboardInterrupt
+        with self._lock:
+            self._show(done, total, text)
+
+    def _show(self, done: int, total: int | None, text: str) -> None:
+        now = time.monotonic()
+        if sys.stderr.isatty():
+            if self._bar is not None or now - self._start >= self.bar_after_seconds:
+                self._show_bar(done, total, text)
+        elif now - self._last_line >= self.line_every_seconds:
+            self._last_line = now
+            count = f"{done}" if total is None else f"{done}/{total}"
+            unit = self._unit if (done if total is None else total) == 1 else f"{self._unit}s"
+            click.echo(f"{count} {unit}, {now - self._start:.0f} s: {text}", err=True)
+
+    def _show_bar(self, done: int, total: int | None, text: str) -> None:
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, unit=self._unit, leave=False, file=sys.stderr, dynamic_ncols=True)
+        self._bar.total = total
+        self._bar.set_description_str(text, refresh=False)
+        self._bar.update(done - self._bar.n)
+
+    def __enter__(self) -> Progress:
+        listens = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN  # as it is not under nohup
+        if self._workers and listens and threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def _interrupt(self, number: int, frame: Any) -> None:
+        if self._interrupted:
+            os._exit(130)
+        self._interrupted = True
+        click.echo("specsched: stopping; interrupt again to stop at once", err=True)
+        raise KeyboardInterrupt
+
+    def __exit__(self, *exc: object) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,77 @@
+"""TODO-DOC."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+
+Parameter = click.Parameter | None
+Context = click.Context | None
+
+
+# --------------------------------------------------------------------------- values
+
+
+class Real(click.ParamType):
+    """A finite number in a range; NaN and infinity are never in it."""
+
+    name = "number"
+
+    def __init__(
+        self, *, above: float | None = None, minimum: float | None = None, maximum: float | None = None
+    ):
+        self.above, self.minimum, self.maximum = above, minimum, maximum
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> float:
+        """Parse one number, or fail with the range it should be in."""
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        low = (self.above is None or number > self.above) and (self.minimum is None or number >= self.minimum)
+        if not math.isfinite(number) or not low or (self.maximum is not None and number > self.maximum):
+            self.fail(f"{value!r} is not a finite number{self._range()}", param, ctx)
+        return number
+
+    def _range(self) -> str:
+        parts = [
+            f"above {self.above:g}" if self.above is not None else "",
+            f"at least {self.minimum:g}" if self.minimum is not None else "",
+            f"at most {self.maximum:g}" if self.maximum is not None else "",
+        ]
+        text = " and ".join(part for part in parts if part)
+        return f" {text}" if text else ""
+
+
+class Whole(click.ParamType):
+    """A whole number of at least `minimum` (and at most `maximum`)."""
+
+    name = "integer"
+
+    def __init__(self, minimum: int, maximum: int = 10**12):
+        self.minimum, self.maximum = minimum, maximum
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> int:
+        """Parse one integer, or fail with the range it should be in."""
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        if not self.minimum <= number <= self.maximum:
+            self.fail(f"{number} is not between {self.minimum} and {self.maximum}", param, ctx)
+        return number
+
+
+class Wholes(click.ParamType):
+    """A comma-separated list of distinct whole numbers, sorted: `1,2,4`."""
+
+    name = "integers"
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> list[int]:
+        """Parse the list, or fail with the item that is wrong."""
+        if isinstance(value, list):
+            return value
+        each = Whole(1, 10**6)
+        return sorted({each.convert(part.strip(), param, ctx) for part in str(value).split(",")})

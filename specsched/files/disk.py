@@ -1,0 +1,120 @@
+"""Reading and writing files safely: atomic writes, JSON with clear errors, bundled names.
+
+A bundled name is a file of `profiles/`, `traces/` or `models/`: beside the package in a checkout,
+inside it (`specsched/_bundled/`) when installed from a wheel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from ..errors import SpecschedError
+
+
+def one_line_lists(value: Any, indent: str = "") -> str:
+    """JSON with two-space indent in which a list stays on one line unless it holds objects."""
+    inner = indent + "  "
+    if isinstance(value, dict) and value:
+        items = (f"{inner}{json.dumps(k)}: {one_line_lists(v, inner)}" for k, v in value.items())
+        return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(v, dict) for v in value):
+        return "[\n" + ",\n".join(inner + json.dumps(v, allow_nan=False) for v in value) + f"\n{indent}]"
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def bundled_dir(kind: str) -> Path:
+    """Folder of bundled files; `kind` is "profiles", "traces" or "models"."""
+    installed = _PACKAGE / "_bundled" / kind
+    return installed if installed.is_dir() else _PACKAGE.parent / kind
+
+
+def bundled_names(kind: str, suffix: str) -> list[str]:
+    """Sorted names (without `suffix`) of the bundled files of one kind."""
+    return sorted(p.name.removesuffix(suffix) for p in bundled_dir(kind).glob(f"*{suffix}"))
+
+
+def resolve(name: str | os.PathLike[str], kind: str, suffix: str, error: type[SpecschedError]) -> Path:
+    """Path of a user's file, else of a bundled one (`chat.parquet` and `chat` both work).
+
+    Raises `error` naming the nearest bundled names when neither exists.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise error(f"{path} is a folder, not a {suffix} file; give the path of one file")
+    stem = path.name.removesuffix(suffix)
+    bundled = bundled_dir(kind) / f"{stem}{suffix}"
+    # Only a bare name may mean a bundled file: a mistyped path must never silently become another file.
+    if path.parent == Path() and bundled.is_file():
+        return bundled
+    names = bundled_names(kind, suffix)
+    near = difflib.get_close_matches(stem, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise error(
+        f"no file {str(name)!r} and no bundled {kind} of that name; {hint}"
+        f"bundled {kind}: {', '.join(names) or 'none'}"
+    )
+
+
+def read_json(path: str | os.PathLike[str], error: type[SpecschedError]) -> Any:
+    """Parse a JSON file; raises `error` with the position where the text stops making sense."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as e:
+        raise error(f"cannot read {path}: {e.strerror or e}; check the path and its permissions") from None
+    except UnicodeDecodeError as e:
+        raise error(f"{path} is not UTF-8 text (byte {e.start}); is it a JSON file?") from None
+    if not text.strip():
+        raise error(f"{path} is empty; expected JSON")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as e:
+        what = "ends too early (truncated?)" if e.pos >= len(text.rstrip()) - 1 else f"is not JSON: {e.msg}"
+        at = f"{path}, line {e.lineno} column {e.colno}"
+        raise error(f"{at}: {what}; fetch or write the file again") from None
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a temporary file beside `path`, renamed over it only when the block ends without an error."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    except OSError as e:
+        raise SpecschedError(
+            f"cannot write {path}: {e.strerror or e}; choose a folder you may write to"
+        ) from None
+    try:
+        os.fchmod(fd, 0o666 & ~_umask())
+        with os.fdopen(fd, mode, encoding=None if "b" in mode else "utf-8") as stream:
+            yield stream
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_json(path: str | os.PathLike[str], document: Any) -> None:
+    """Write JSON atomically: two-space indent, no NaN (a NaN in a result is a bug, not a value)."""
+    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+    with atomic_write(path) as stream:
+        stream.write(text + "\n")

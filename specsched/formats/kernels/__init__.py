@@ -1,0 +1,1 @@
+"""Profiles composed from published kernel timings."""

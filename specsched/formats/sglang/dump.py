@@ -1,0 +1,123 @@
+"""SGLang's debug dump (`/server_info` → `internal_states[].dspark_info_record`): the richest trace an
+engine emits.
+
+A record is one step; a request's `verify_len` counts its anchor too. In `static` and `cap-accept` mode the
+acceptance of the whole block is known (`correct_drafts + cap_trim`); in `compact` mode the engine verified
+verify_len - 1 drafts and nobody knows what the rest would have done: those rows are lower bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...errors import FormatError
+from ...trace import Trace
+from ..document import Hints
+from ..opened import Opened
+from ..rows import RowBuilder
+from ..values import integer, need, records
+
+
+def dumps(data: Any) -> Iterator[dict[str, Any]]:
+    """Every dump inside a /server_info answer, one rank's record, or a list of them."""
+    if isinstance(data, list):
+        for item in data:
+            yield from dumps(item)
+    elif isinstance(data, dict):
+        if "records" in data and ("gamma" in data or "verify_num_draft_tokens" in data):
+            yield data
+        elif "dspark_info_record" in data:
+            yield from dumps(data["dspark_info_record"])
+        elif "internal_states" in data:
+            yield from dumps(data["internal_states"])
+
+
+def recognise(opened: Opened) -> bool:
+    return opened.syntax in ("json", "jsonl") and any(True for _ in dumps(opened.data))
+
+
+def read(opened: Opened, hints: Hints) -> tuple[Trace, list[str]]:
+    """A sequential trace of all steps of all ranks that carry confidences.
+
+    Raises `FormatError` when no request has confidences (dump with the component that records them).
+    """
+    where = str(opened.path)
+    found = list(dumps(opened.data))
+    gamma = _gamma(found, where)
+    rows, censored, dropped, modes = RowBuilder(gamma), 0, 0, set()
+    for rank, dump in enumerate(found):
+        steps = records(dump["records"], f"{where}: records")
+        for step in sorted(steps, key=lambda s: integer(s.get("forward_ct", 0), f"{where}: forward_ct")):
+            mode = str(step.get("mode") or dump.get("mode") or "static")
+            for request in records(step.get("reqs") or [], f"{where}: reqs"):
+                confidence = request.get("confidence")
+                if confidence is None:
+                    dropped += 1
+                    continue
+                accepted, cut = _accepted(request, mode, gamma, where, step)
+                censored += cut
+                modes.add(mode)
+                name = f"{rank}/{request.get('rid', request.get('req_pool_index', '?'))}"
+                rows.add(name, confidence, accepted, request.get("prefix_len"), where)
+    if not rows:
+        raise FormatError(
+            f"{where}: {dropped} request steps, none with `confidence`; dump again with "
+            "SGLANG_DSPARK_DEBUG_DUMP=all"
+        )
+    notes = []
+    if dropped:
+        notes.append(f"{dropped} request steps without confidences were left out.")
+    if censored:
+        share = censored / len(rows)
+        notes.append(
+            f"Censored: in {censored} of {len(rows)} rows ({share:.0%}) every verified draft was accepted "
+            "and the trimmed "
+            "ones were never tried; acceptance there is a lower bound. Record in cap-accept mode for whole "
+            "blocks."
+        )
+    metadata = {
+        "drafter": str(hints.get("drafter") or "unknown"),
+        "target": str(hints.get("model") or "unknown"),
+        "provenance": {"source": where, "format": "sglang-dump", "modes": sorted(modes)},
+        "censored_rows": censored,
+    }
+    return rows.trace(metadata, notes, hints, where), notes
+
+
+def _gamma(found: list[dict[str, Any]], where: str) -> int:
+    sizes = set()
+    for dump in found:
+        if dump.get("gamma") is not None:
+            sizes.add(integer(dump["gamma"], f"{where}: gamma", 1, 127))
+        else:
+            width = need(dump, "verify_num_draft_tokens", where)
+            sizes.add(integer(width, f"{where}: verify_num_draft_tokens", 2, 128) - 1)
+    if len(sizes) != 1:
+        raise FormatError(
+            f"{where}: ranks disagree on the block size ({sorted(sizes)}); convert one rank at a time"
+        )
+    return sizes.pop()
+
+
+def _accepted(
+    request: dict[str, Any], mode: str, gamma: int, where: str, step: dict[str, Any]
+) -> tuple[int, int]:
+    """(drafts accepted, 1 when that number is only a lower bound)."""
+    at = f"{where}: forward_ct {step.get('forward_ct', '?')}, rid {request.get('rid', '?')}"
+    if "correct_drafts" not in request:
+        raise FormatError(
+            f"{at}: no `correct_drafts`; dump again with the component that records acceptances"
+        )
+    correct = integer(request["correct_drafts"], f"{at}: correct_drafts")
+    if mode != "compact":
+        correct += integer(request.get("cap_trim", 0), f"{at}: cap_trim")
+    if not 0 <= correct <= gamma:
+        raise FormatError(f"{at}: {correct} accepted drafts, but the block has {gamma}; is `gamma` right?")
+    verified = integer(request.get("verify_len", gamma + 1), f"{at}: verify_len", 1) - 1
+    if mode == "compact" and correct > verified:
+        raise FormatError(
+            f"{at}: {correct} drafts accepted of {verified} verified; the dump contradicts itself"
+        )
+    cut = int(mode == "compact" and correct == verified and verified < gamma)
+    return correct, cut

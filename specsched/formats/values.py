@@ -1,0 +1,154 @@
+"""Values of parsed JSON that must be something definite: each accessor refuses the rest, naming the place."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..errors import FormatError
+from .opened import LONGEST_STEP, SHORTEST_STEP, FloatArray
+
+
+def numbers(values: Any, where: str, *, positive: bool = True, at_least: int = 1) -> FloatArray:
+    """float64[n] from a list of numbers or numeric strings; NaN, infinities, negatives and gaps are
+    errors.
+    """
+    if not isinstance(values, list | tuple | np.ndarray):
+        raise FormatError(f"{where}: expected a list of numbers, found {type(values).__name__}")
+    if len(values) < at_least:
+        raise FormatError(f"{where}: {len(values)} values, at least {at_least} needed")
+    out = np.empty(len(values))
+    for i, value in enumerate(values):
+        if isinstance(value, bool) or value is None:
+            raise FormatError(f"{where}, row {i + 1}: expected a number, found {value!r}")
+        try:
+            out[i] = float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise FormatError(f"{where}, row {i + 1}: expected a number, found {value!r}") from None
+        if not out[i] < 1e15 or out[i] < 0 or (positive and out[i] == 0):
+            wanted = "a finite number above 0" if positive else "a finite number, 0 or more"
+            raise FormatError(
+                f"{where}, row {i + 1}: {value!r} is not {wanted}; measure or fill that point again"
+            )
+    return out
+
+
+def whole(values: Any, where: str, *, rising: bool = True, at_least: int = 1) -> FloatArray:
+    """int64[n] sizes, 1 or more, strictly rising unless `rising=False`: unsorted or repeated sizes are
+    errors.
+    """
+    out = numbers(values, where, at_least=at_least)
+    if out.max() >= 2**31:
+        raise FormatError(f"{where}: {out.max():g} is no size")
+    if np.any(out != np.floor(out)):
+        bad = int(np.flatnonzero(out != np.floor(out))[0])
+        raise FormatError(f"{where}, row {bad + 1}: {out[bad]} is not a whole number")
+    if rising:
+        flat = np.flatnonzero(np.diff(out) <= 0)
+        if flat.size:
+            i = int(flat[0])
+            raise FormatError(
+                f"{where}, row {i + 2}: {int(out[i + 1])} follows {int(out[i])}; sizes must rise strictly: "
+                "sort them and drop the repeated one"
+            )
+    return out.astype(np.int64)
+
+
+def same_length(where: str, **columns: Any) -> None:
+    """Raise `FormatError` unless all columns have one length."""
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{name} {n}" for name, n in lengths.items())
+        raise FormatError(f"{where}: columns of different lengths ({shown}); truncated file?")
+
+
+def step_seconds(seconds: FloatArray, where: str, unit: str = "s") -> FloatArray:
+    """The seconds themselves, when they can be a decode step's; else a `FormatError` that names the likely
+    unit.
+
+    `unit` is what the file's key claims. Milliseconds written as seconds make steps of seconds to minutes;
+    seconds written as milliseconds make steps of microseconds.
+    """
+    middle = float(np.median(seconds))
+    if middle > LONGEST_STEP:
+        raise FormatError(
+            f"{where}: a median step of {middle:.4g} s; no decode step takes that long, these look like ms "
+            f"given as {unit}. "
+            "Divide by 1000 and convert again"
+        )
+    if middle < SHORTEST_STEP:
+        raise FormatError(
+            f"{where}: a median step of {middle:.3g} s; no decode step is that short, these look like s "
+            f"given as {unit}. "
+            "Multiply by 1000 and convert again"
+        )
+    far = np.flatnonzero((seconds > 300 * middle) | (seconds < middle / 300))
+    if far.size:
+        i = int(far[0])
+        raise FormatError(
+            f"{where}, row {i + 1}: {seconds[i]:.4g} s beside a median of {middle:.4g} s; one row is in "
+            "another unit"
+        )
+    return seconds
+
+
+_LARGEST = 2**53
+
+
+def mapping(value: Any, where: str) -> dict[str, Any]:
+    """An object."""
+    if not isinstance(value, dict):
+        raise FormatError(f"{where}: expected an object, found {_kind(value)}")
+    return value
+
+
+def records(value: Any, where: str) -> list[dict[str, Any]]:
+    """A list of objects."""
+    if not isinstance(value, list):
+        raise FormatError(f"{where}: expected a list of objects, found {_kind(value)}")
+    return [mapping(item, f"{where}, entry {i}") for i, item in enumerate(value, 1)]
+
+
+def need(row: dict[str, Any], key: str, where: str) -> Any:
+    """The value under `key`."""
+    if key not in row:
+        raise FormatError(f"{where}: no {key}; the file was cut, or is of another version")
+    return row[key]
+
+
+def number(value: Any, where: str, least: float = 0.0, most: float = math.inf) -> float:
+    """A finite number in [least, most]."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise FormatError(f"{where}: expected a number, found {_kind(value)}")
+    if not least <= value <= most or abs(value) >= 1e300:
+        raise FormatError(f"{where}: {value!r} is out of range ({least:g} to {most:g})")
+    return float(value)
+
+
+def integer(value: Any, where: str, least: int = 0, most: int = _LARGEST) -> int:
+    """A whole number in [least, most]."""
+    found = number(value, where, least, most)
+    if found != int(found):
+        raise FormatError(f"{where}: {value!r} is not a whole number")
+    return int(found)
+
+
+def text(value: Any, where: str) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise FormatError(f"{where}: expected a text, found {_kind(value)}")
+    return value
+
+
+def _kind(value: Any) -> str:
+    names = {
+        bool: "true/false",
+        int: "a number",
+        float: "a number",
+        str: "a text",
+        list: "a list",
+        dict: "an object",
+    }
+    return "null" if value is None else names.get(type(value), type(value).__name__)

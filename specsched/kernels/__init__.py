@@ -1,0 +1,98 @@
+"""All numba code of the package: what an engine runs every step, and the loop that replays an engine.
+
+    jit         how everything here is compiled, and when a cached result is stale
+    order       survivals and the admission order, without a sort
+    budget      the planning rules built on it
+    entry       the same with their arguments checked: what `schedule` calls
+    identity    who is who between steps
+    state       what the engine loop is given and what moves in it
+    step        one step of one rank: gather, plan, execute
+    engine      the loop
+
+Conventions. R rows (requests), γ columns (draft positions), arrays C-contiguous. `survival` rows never
+rise from left to right. `sps[B]` is steps per second at B tokens in the pass, anchors included: a plan of
+k drafts costs `sps[R + k]`. Nothing here allocates: scratch memory comes in as `Work`. Kernels trust their
+input, `schedule` and `simulator` validate; `entry` alone checks, where a second pass would cost as much.
+"""
+
+from .budget import best_budget, early_stop, table_length, threshold, top_k, unconstrained
+from .engine import run_engine
+from .entry import (
+    budget_of_past,
+    check_costs,
+    plan_budget,
+    plan_early_stop,
+    plan_threshold,
+    plan_top_k,
+    plan_unconstrained,
+    take_both,
+    take_confidence,
+)
+from .identity import index_ids, recall
+from .order import Work, make_work, survival
+from .state import (
+    BATCH_TABLE,
+    DONE,
+    EARLY_STOP,
+    FIXED,
+    GLOBAL,
+    HINDSIGHT,
+    LAGGED,
+    LEAST_OUTSTANDING,
+    OFF,
+    REFUSED,
+    ROUND_ROBIN,
+    THRESHOLD,
+    TWO_CHOICES,
+    Plan,
+    Scratch,
+    Settings,
+    State,
+    World,
+    make_scratch,
+    make_state,
+)
+
+__all__ = [
+    "BATCH_TABLE",
+    "DONE",
+    "EARLY_STOP",
+    "FIXED",
+    "GLOBAL",
+    "HINDSIGHT",
+    "LAGGED",
+    "LEAST_OUTSTANDING",
+    "OFF",
+    "REFUSED",
+    "ROUND_ROBIN",
+    "THRESHOLD",
+    "TWO_CHOICES",
+    "Plan",
+    "Scratch",
+    "Settings",
+    "State",
+    "Work",
+    "World",
+    "best_budget",
+    "budget_of_past",
+    "check_costs",
+    "early_stop",
+    "index_ids",
+    "make_scratch",
+    "make_state",
+    "make_work",
+    "plan_budget",
+    "plan_early_stop",
+    "plan_threshold",
+    "plan_top_k",
+    "plan_unconstrained",
+    "recall",
+    "run_engine",
+    "survival",
+    "table_length",
+    "take_both",
+    "take_confidence",
+    "threshold",
+    "top_k",
+    "unconstrained",
+]

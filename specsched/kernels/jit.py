@@ -1,0 +1,47 @@
+"""How the kernels are compiled, and when a compiled result kept on disk is stale.
+
+numba stamps a cached function with the file it stands in, and no other: when a function that it calls changes
+in another file, the old machine code is served (numba #1833). Here every function carries one stamp over all
+files of this folder, so a change in any of them compiles all anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+
+def folder_stamp() -> str:
+    """Digest over the names and contents of the files of this folder."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+_STAMP = folder_stamp()
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    """njit as this package uses it: no GIL, IEEE arithmetic (no fastmath), cached where possible.
+
+    Where numba finds no folder it may write to, or has no place for the stamp, nothing is cached and every
+    process compiles for itself.
+    """
+    try:
+        compiled = njit(cache=True, **_OPTIONS)(function)
+    except RuntimeError:
+        return njit(**_OPTIONS)(function)
+    if compiled is function:  # NUMBA_DISABLE_JIT
+        return compiled
+    kept = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if not hasattr(kept, "_source_stamp"):
+        return njit(**_OPTIONS)(function)
+    kept._source_stamp = _STAMP  # type: ignore[union-attr]
+    return compiled

@@ -1,0 +1,198 @@
+"""Admission order without a sort: survivals falling, then position rising, then request rising.
+
+Planners need no full sort. Survivals are tallied into buckets by the high bits of their float64 pattern
+(bits of positive floats grow with their value): 32 buckets an octave, 16 octaves below 1, the rest in the
+last one. Bounds from the tally decide all but a few buckets; those are sorted and summed. Two values that
+differ by more than rounding can explain are ordered the same way however the sums were made; when they
+do not, the sums are redone one by one in admission order, which is the definition.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .jit import jit
+
+_SHIFT = 47
+BUCKETS = 512
+_SLOTS = 1024  # a power of two above BUCKETS: masked, an index is plainly no negative one
+ONE = int(np.float64(1.0).view(np.int64))
+EDGE_BITS = np.maximum(ONE - (np.arange(BUCKETS + 1, dtype=np.int64) << _SHIFT), 0)
+EDGE_BITS[BUCKETS] = 0
+EDGE = EDGE_BITS.view(np.float64).copy()  # bucket b holds EDGE[b + 1] < survival <= EDGE[b]
+TINY, HUGE = 1e-250, 1e250  # beyond these Θ could leave the range where rounding is relative
+
+
+class Work(NamedTuple):
+    """Scratch memory of the planners, made once by `make_work` and reused every step."""
+
+    survival: np.ndarray  # float64[capacity * γ]: for callers that hand in confidences
+    value: np.ndarray  # float64[>= capacity * γ, BUCKETS]: survivals of the buckets looked at, falling
+    total: np.ndarray  # float64[_SLOTS]: sum of the survivals of a bucket
+    held: np.ndarray  # int32[_SLOTS]: how many it holds; entry BUCKETS counts survival 0
+    place: np.ndarray  # int32[_SLOTS]: where in `value` a bucket's next survival goes
+    reach: np.ndarray  # int32[capacity * γ]: drafts of a request that are admitted for sure
+
+
+def make_work(capacity_requests: int, block_size: int) -> Work:
+    """Scratch memory for plans of up to `capacity_requests` requests with `block_size` draft tokens each."""
+    size = max(1, capacity_requests * block_size)
+    whole = np.empty((2, _SLOTS), np.int32)
+    value, reach = np.empty(max(size, BUCKETS)), np.empty(size, np.int32)
+    return Work(np.empty(size), value, np.empty(_SLOTS), whole[0], whole[1], reach)
+
+
+@jit
+def survival(confidence, out):
+    """out[r, k] = confidence[r, 0] * ... * confidence[r, k], multiplied left to right. Both float64[R, γ]."""
+    for r in range(confidence.shape[0]):
+        a = 1.0
+        for k in range(confidence.shape[1]):
+            a *= confidence[r, k]
+            out[r, k] = a
+
+
+@jit
+def _bucket(bits):
+    bucket = BUCKETS if bits <= 0 else min((ONE - bits) >> _SHIFT, BUCKETS - 1)
+    return bucket & (_SLOTS - 1)
+
+
+@jit
+def tally(survival, work):
+    """Count and sum every bucket; returns the number of candidates (survival 0 is none)."""
+    values = survival.reshape(-1)
+    bits = values.view(np.int64)
+    held, total = work.held, work.total
+    held[: BUCKETS + 1] = 0
+    total[: BUCKETS + 1] = 0.0
+    for i in range(values.size):
+        b = _bucket(bits[i])
+        held[b] += 1
+        total[b] += values[i]
+    return values.size - held[BUCKETS]
+
+
+@jit
+def _sift(value, low, root, size):
+    """Restore the min-heap value[low : low + size] below `root`."""
+    moving = value[low + root]
+    while 2 * root + 1 < size:
+        child = 2 * root + 1
+        if child + 1 < size and value[low + child + 1] < value[low + child]:
+            child += 1
+        if value[low + child] >= moving:
+            break
+        value[low + root] = value[low + child]
+        root = child
+    value[low + root] = moving
+
+
+@jit
+def _sort_falling(value, low, high):
+    """Sort value[low:high], falling: insertion where it is short, a heap where a bucket is crowded."""
+    if high - low > 32:
+        size = high - low
+        for root in range(size // 2 - 1, -1, -1):
+            _sift(value, low, root, size)
+        for last in range(size - 1, 0, -1):
+            value[low], value[low + last] = value[low + last], value[low]
+            _sift(value, low, 0, last)
+        return
+    for i in range(low + 1, high):
+        moving = value[i]
+        j = i - 1
+        while j >= low and value[j] < moving:
+            value[j + 1] = value[j]
+            j -= 1
+        value[j + 1] = moving
+
+
+@jit
+def collect(survival, first, last, work):
+    """The survivals of buckets first..last into `work.value`, falling; returns how many. Needs `tally`.
+
+    Leaves in `work.reach` how many survivals of each request lie in the buckets ahead of `first`.
+    """
+    bits = survival.view(np.int64)
+    value, place, reach = work.value, work.place, work.reach
+    n = 0
+    for b in range(first, last + 1):
+        place[b] = n
+        n += work.held[b]
+    count_reach(survival, EDGE_BITS[first] + 1, work)
+    low = EDGE_BITS[last + 1]
+    for r in range(bits.shape[0]):
+        k = reach[r]
+        while k < bits.shape[1] and bits[r, k] > low:
+            b = _bucket(bits[r, k])
+            value[place[b]] = survival[r, k]
+            place[b] += 1
+            k += 1
+    start = 0
+    for b in range(first, last + 1):
+        _sort_falling(value, start, place[b])
+        start = place[b]
+    return n
+
+
+@jit
+def count_reach(survival, cut, work):
+    """work.reach[r] = how many survivals of request r have bits >= cut."""
+    bits = survival.view(np.int64)
+    for r in range(bits.shape[0]):
+        length = 0
+        for k in range(bits.shape[1]):
+            length += bits[r, k] >= cut
+        work.reach[r] = length
+
+
+@jit
+def cut_after(work, admitted):
+    """Bits of the last of `admitted` survivals in `work.value`."""
+    return work.value.view(np.int64)[admitted - 1]
+
+
+@jit
+def cut_at(survival, budget, work):
+    """The cut (see `find_stop`) of the first `budget` candidates. Needs `tally`."""
+    b, above = 0, 0
+    while b < BUCKETS and above + work.held[b] <= budget:
+        above += work.held[b]
+        b += 1
+    if above == budget or b == BUCKETS:
+        count_reach(survival, EDGE_BITS[b] + 1, work)
+        return EDGE_BITS[b] + 1
+    collect(survival, b, b, work)
+    return cut_after(work, budget - above)
+
+
+@jit
+def admit(survival, budget, cut, lengths, work):
+    """The first `budget` candidates of the admission order, given cut and reach (see `find_stop`)."""
+    bits = survival.view(np.int64)
+    admitted = _advance_to(bits, cut, lengths, work)
+    if admitted <= budget:
+        return
+    # Candidates that tie with the last one admitted: the earlier position first, then the earlier request.
+    left = budget - _advance_to(bits, cut + 1, lengths, work)
+    for k in range(bits.shape[1]):
+        for r in range(bits.shape[0]):
+            if left > 0 and bits[r, k] == cut:
+                lengths[r] += 1
+                left -= 1
+
+
+@jit
+def _advance_to(bits, cut, lengths, work):
+    """Extend every request from its reach while bits >= cut; returns the sum of `lengths`."""
+    admitted = 0
+    for r in range(bits.shape[0]):
+        length = work.reach[r]
+        while length < bits.shape[1] and bits[r, length] >= cut:
+            length += 1
+        lengths[r] = length
+        admitted += length
+    return admitted

@@ -1,0 +1,20 @@
+"""The planner's questions: users per engine at a promised speed, engines for a traffic.
+
+answer      users one engine carries, by policy
+capacity    the search for that number
+plan        engines, GPUs and cost for a traffic
+fleet       trials of a fleet, and the search for the smallest
+margin      what one engine more or less is worth
+runs        runs at given loads, without a promise to keep
+headline    the answer in a sentence
+"""
+
+from .answer import answer
+from .plan import plan
+from .runs import runs
+
+__all__ = [
+    "answer",
+    "plan",
+    "runs",
+]

@@ -1,0 +1,289 @@
+"""The planner's question: users per engine at a promised speed, under which policy (DESIGN section 10).
+
+`answer` returns the JSON document `specsched/answer/1`, `plan` (how many GPUs a traffic needs, room `fleet`)
+`specsched/plan/1`; `report` turns them into text, plots and a page.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..calibration import Calibration
+from ..calibration.holdout import split_and_calibrate
+from ..errors import WorkloadError
+from ..profile import StepProfile, load_profile
+from ..randomness import check_seed
+from ..schedule import default_policies, make
+from ..simulator import Serving
+from ..simulator.replay import Replay
+from ..simulator.requests import closed_loop
+from ..simulator.run import Run
+from ..simulator.warnings import trace_and_profile_warnings
+from ..trace import Trace, load_trace
+from ..workers import map_points
+from .capacity import Load, Question, Search, capacity_of, curve_loads, ladder
+from .headline import headline
+
+SCHEMA = "specsched/answer/1"
+REFERENCE = "hindsight"  # the myopic reference of `hindsight_share`; not a bound (DESIGN section 7)
+Progress = Callable[[int, int | None, str], None]  # done, total (None: not known), what
+
+
+def answer(
+    trace: Trace | str | os.PathLike[str],
+    profile: StepProfile | str | os.PathLike[str],
+    sla_tps: float,
+    *,
+    policies: Sequence[str] | None = None,
+    concurrency: Sequence[int] | None = None,
+    sla_fraction: float = 0.95,
+    requests: int = 1000,
+    seed: int = 0,
+    calibration: Calibration | str | None = "sts",
+    block_size: int | None = None,
+    serving: Serving | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    **serving_options: Any,
+) -> dict[str, Any]:
+    """Capacity at an SLA for every policy, with curves, crossovers, a recommendation and its warnings.
+
+    Parameters
+    ----------
+    sla_tps : tokens per second a user is promised; `sla_fraction` of the requests must reach it.
+    policies : names of DESIGN section 7; default off, fixed:1, fixed:γ, threshold:0.3, early-stop, lagged:2.
+    concurrency : try these loads alone instead of the ladder; capacity is then one of them.
+    requests : measured requests of each run.
+    calibration : "sts" or "affine" fits on half the requests and replays the others; None or "none" replays
+        raw confidences; or a Calibration, or the path of one.
+    serving, serving_options : see `simulate`.
+    workers : threads (default: all cores). The answer does not depend on them.
+    progress : called as (loads done, None, policy) from any thread.
+
+    Raises SpecschedError children for whatever cannot be run. An SLA that nobody reaches is an answer.
+    """
+    trace = trace if isinstance(trace, Trace) else load_trace(trace)
+    profile = profile if isinstance(profile, StepProfile) else load_profile(profile)
+    serving = serving if serving is not None else Serving(**serving_options)
+    _check(sla_tps, sla_fraction, requests, concurrency)
+    check_seed(seed)
+    part, calibrated, note = split_and_calibrate(trace, calibration, seed)
+    replay = Replay.of(part, calibrated, block_size)
+    names = policies if policies is not None else default_policies(replay.block_size)
+    made = list({p.name: p for p in (make(name, block_size=replay.block_size) for name in names)}.values())
+    sees = trace.confidence_sees_token
+    question = Question(replay, profile, serving, float(sla_tps), sla_fraction, requests, seed, sees)
+    searches = [Search(question, policy) for policy in made]
+    reference = Search(question, make(REFERENCE, block_size=replay.block_size))
+    _report_progress([*searches, reference], progress)
+
+    found = map_points(lambda s: _capacity(s, concurrency), searches, workers)
+    loads = curve_loads(question, max(f["capacity"] for f in found))
+    if concurrency is not None:
+        loads = sorted(set(concurrency))
+    map_points(lambda s: [s.at(load) for load in loads], searches, workers)
+    rows = map_points(
+        lambda pair: _policy_row(*pair, reference), list(zip(searches, found, strict=True)), workers
+    )
+    document = {
+        "schema": SCHEMA,
+        "sla_tps": float(sla_tps),
+        "sla_fraction": float(sla_fraction),
+        "profile": profile.name,
+        "trace": trace.name,
+        "gpus_per_engine": profile.gpus,
+        "block_size": replay.block_size,
+        "recommended": _recommend(rows),
+        "headline": "",
+        "warnings": _warnings(trace, profile, replay, searches, rows, note),
+        "not_modelled": not_modelled(serving),
+        "calibration": note,
+        "settings": {
+            **{"requests": requests, "seed": seed, "prefill": serving.prefill, "context": serving.context},
+            **{"loads": "given" if concurrency is not None else "ladder", "kv_reserve": serving.kv_reserve},
+        },
+        "provenance": {"profile": profile.provenance, "trace": trace.metadata.get("provenance", {})},
+        "crossovers": crossovers(searches, loads),
+        "policies": rows,
+    }
+    document["headline"] = headline(document)
+    return document
+
+
+def _check(sla_tps: float, share: float, requests: int, concurrency: Sequence[int] | None) -> None:
+    if not (np.isfinite(sla_tps) and sla_tps > 0):
+        raise WorkloadError(f"the SLA is {sla_tps} tokens/s; it must be a positive number such as 80")
+    if not 0.0 < share <= 1.0:
+        raise WorkloadError(f"the SLA fraction is {share}; it is the share of requests, above 0 and up to 1")
+    if requests < 20:
+        raise WorkloadError(
+            f"{requests} measured requests say nothing about a share of them; give 20 or more"
+        )
+    for load in concurrency if concurrency is not None else ():
+        if not 1 <= load <= 1_000_000:
+            raise WorkloadError(f"concurrency {load} cannot be run; give whole numbers from 1 to 1000000")
+    if concurrency is not None and len(concurrency) == 0:
+        raise WorkloadError("the list of concurrencies is empty; give one or more, such as 1,2,4,8")
+
+
+def _report_progress(searches: list[Search], progress: Progress | None) -> None:
+    if progress is None:
+        return
+    for search in searches:
+        name = search.policy.name
+
+        def done(load: int, name: str = name) -> None:
+            progress(sum(len(s.loads) for s in searches), None, name)
+
+        search.done = done
+
+
+def _capacity(search: Search, concurrency: Sequence[int] | None) -> dict[str, Any]:
+    if concurrency is None:
+        return capacity_of(search, ladder(search.question))
+    wanted, good, failed = search.question.share, 0, None
+    for load in sorted(set(concurrency)):
+        if not search.at(load).passes(wanted):
+            failed = load
+            break
+        good = load
+    gpus = search.question.profile.gpus
+    # Between given loads nothing was tried: the interval runs to the load that failed.
+    interval = [good, (failed - 1) if failed is not None else good]
+    return {
+        **{"capacity": good, "capacity_interval": interval, "capacity_per_gpu": good / gpus},
+        "binds": search.binds(failed),
+    }
+
+
+def _policy_row(search: Search, found: dict[str, Any], reference: Search) -> dict[str, Any]:
+    """One policy of the answer."""
+    capacity = found["capacity"]
+    row: dict[str, Any] = {
+        "policy": search.policy.name,
+        "lossless": search.policy.lossless(search.question.sees_token),
+        **found,
+        "pockets": search.pockets(capacity),
+        "throughput_at_capacity": 0.0,
+        "at_capacity": None,
+        "hindsight_share": None,
+    }
+    if capacity > 0:
+        q = search.question
+        coming = closed_loop(q.replay, capacity * q.serving.replicas, q.requests, q.seed)
+        full = Run(q.replay, q.profile, q.serving, coming, q.requests).result(
+            search.policy, q.seed, q.sees_token
+        )
+        row["at_capacity"] = full.summary
+        row["throughput_at_capacity"] = full.summary["throughput"]
+        best = reference.at(capacity).result
+        if best is not None:
+            row["hindsight_share"] = full.summary["throughput"] / best.summary["throughput"]
+    row["curve"] = [
+        curve_row(search.loads[c]) for c in sorted(search.loads) if search.loads[c].result is not None
+    ]
+    return row
+
+
+def curve_row(load: Load) -> dict[str, Any]:
+    """One point of a policy's curve."""
+    assert load.result is not None
+    summary = load.result.summary
+    keys = (
+        *("throughput", "tps_user", "emitted_per_step", "verify_tokens_per_request", "rejected_share"),
+        *(
+            "step_seconds",
+            "tokens_per_pass",
+            "budget_per_pass",
+            "off_graph_steps",
+            "extrapolated_steps",
+            "steps",
+        ),
+    )
+    row = {"concurrency": load.concurrency, **{key: summary[key] for key in keys}}
+    return row | {
+        "share_at_sla": load.share,
+        "share_interval": [load.low, load.high],
+        "memory_held": load.held,
+        "priced": load.priced,
+    }
+
+
+def _recommend(rows: list[dict[str, Any]]) -> str | None:
+    """The lossless policy that carries most users; at a tie the one of higher throughput, then the first."""
+    able = [row for row in rows if row["lossless"] and row["capacity"] > 0]
+    if not able:
+        return None
+    return max(able, key=lambda row: (row["capacity"], row["throughput_at_capacity"]))["policy"]
+
+
+def crossovers(searches: list[Search], loads: list[int]) -> list[dict[str, Any]]:
+    """Where the lossless policy of highest throughput changes along the common loads.
+
+    Each entry: {"from", "to", "between": [load, next load]}, and "concurrency", the later of the two.
+    """
+    found: list[dict[str, Any]] = []
+    lossless = [s for s in searches if s.policy.lossless(s.question.sees_token)]
+    leader, last = "", 0
+    for load in loads:
+        tried = {s.policy.name: s.at(load) for s in lossless}
+        speeds = {
+            name: x.result.summary["throughput"]
+            for name, x in tried.items()
+            if x.result is not None and x.priced
+        }
+        if not speeds:
+            continue
+        best = max(speeds, key=lambda name: speeds[name])
+        # A lead within one part in a thousand is no lead: policies that plan the same things tie.
+        if leader in speeds and speeds[leader] >= speeds[best] * (1.0 - 1e-3):
+            best = leader
+        if leader and best != leader:
+            found.append({"from": leader, "to": best, "between": [last, load], "concurrency": load})
+        leader, last = best, load
+    return found
+
+
+def _warnings(
+    trace: Trace,
+    profile: StepProfile,
+    replay: Replay,
+    searches: list[Search],
+    rows: list[dict[str, Any]],
+    note: dict[str, Any],
+) -> list[str]:
+    """Each warning once: of the inputs, then of the runs."""
+    said = trace_and_profile_warnings(trace, profile, replay.block_size)
+    for search, row in zip(searches, rows, strict=True):
+        name = search.policy.name
+        at = search.loads.get(row["capacity"] or 1)
+        said += at.result.warnings if at is not None and at.result is not None else []
+        beyond = [
+            c
+            for c, x in search.loads.items()
+            if x.result is not None and x.result.summary["extrapolated_steps"]
+        ]
+        if beyond and min(beyond) > row["capacity"]:
+            said.append(
+                f"{name} from {min(beyond)} users on is extrapolated past the last point of the profile"
+            )
+        refused = [c for c, load in search.loads.items() if load.result is None]
+        if refused:
+            said.append(
+                f"profile {profile.name!r} has no cost for passes that {name} needs at {min(refused)} users"
+            )
+    if note["method"] == "none":
+        said.append("confidences are used raw, uncalibrated")
+    return list(dict.fromkeys(said))
+
+
+def not_modelled(serving: Serving) -> list[str]:
+    """What the answer leaves out, for the line that says so."""
+    left_out = ["network and detokenisation", "other tenants of the GPU"]
+    if serving.prefill == "disaggregated":
+        left_out.insert(0, "prefill (prompts arrive prefilled)")
+    return [*left_out, "arrivals (a closed loop: every user asks again at once)"]

@@ -1,0 +1,221 @@
+"""How many users one engine carries at a promised speed, under one policy (DESIGN section 10).
+
+A load passes when the asked share of its requests reaches the SLA and KV memory held every user all the
+time. Capacity is the last load before the first failure on a ladder of loads, refined to one user by
+bisection; loads that pass again beyond it are pockets. Every load replays the same requests, so that
+neighbouring loads differ by the load and little else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .. import kernels
+from ..errors import ProfileError
+from ..profile import StepProfile
+from ..profile.profile import NO_LIMIT
+from ..schedule import Policy
+from ..simulator import Serving, SimResult, intervals
+from ..simulator.replay import Replay
+from ..simulator.requests import closed_loop
+from ..simulator.run import Run
+from ..simulator.serving import kv_capacity
+
+RATIO = 1.1  # of neighbouring rungs of the ladder, at most
+LARGEST = 1024  # loads are tried up to here unless memory ends before
+FEWEST_POINTS = 6  # of a curve, even at capacity 0
+MOST_BEYOND = 0.01  # share of steps past the end of a clamped table, up to which its answer stands
+TO_SPARE = 1.25  # between rungs that reach the SLA this many times over, captured sizes are not looked at
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of every load: `share` of the requests at `sla_tps` tokens/s or faster."""
+
+    replay: Replay
+    profile: StepProfile
+    serving: Serving
+    sla_tps: float
+    share: float
+    requests: int
+    seed: int
+    sees_token: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """One load under one policy: its result, and the share of requests at the SLA with its interval."""
+
+    concurrency: int
+    result: SimResult | None  # None: the profile has no cost for the passes it needs
+    share: float
+    low: float
+    high: float
+    held: bool  # KV memory held every user all the time
+    spare: float = 0.0  # share of the requests that reach TO_SPARE times the SLA
+    priced: bool = True  # False: steps past the end of a table that goes on flat there
+
+    def passes(self, wanted: float, bound: str = "share") -> bool:
+        """`bound` "low" or "high": what noise allows instead of what was seen."""
+        return self.held and self.priced and self.result is not None and getattr(self, bound) >= wanted
+
+
+@dataclass(eq=False)
+class Search:
+    """All loads tried under one policy, and what they say."""
+
+    question: Question
+    policy: Policy
+    loads: dict[int, Load] = field(default_factory=dict)
+    done: Callable[[int], None] = lambda load: None
+
+    def at(self, concurrency: int) -> Load:
+        """The load of so many users; run once."""
+        if concurrency not in self.loads:
+            self.loads[concurrency] = self._run(concurrency)
+            self.done(concurrency)
+        return self.loads[concurrency]
+
+    def _run(self, concurrency: int) -> Load:
+        q = self.question
+        coming = closed_loop(q.replay, concurrency * q.serving.replicas, q.requests, q.seed)
+        run = Run(q.replay, q.profile, q.serving, coming, q.requests)
+        try:
+            result = run.result(self.policy, q.seed, q.sees_token, bootstrap=False)
+        except ProfileError:
+            if concurrency == 1:
+                raise
+            return Load(concurrency, None, 0.0, 0.0, 0.0, True)
+        speed = result.tps
+        fast = speed >= q.sla_tps
+        low, high = intervals.share_bounds(fast, result.arrays["traced"], q.seed)
+        held = result.summary["blocked_steps"] == 0 and result.summary["preemptions"] == 0
+        spare = float((speed >= TO_SPARE * q.sla_tps).mean())
+        beyond = result.summary["extrapolated_steps"] / max(result.summary["steps"], 1)
+        priced = beyond <= MOST_BEYOND or not _clamps(q.profile)
+        return Load(concurrency, result, float(fast.mean()), low, high, held, spare, priced)
+
+    def _path(self, rungs: list[int]) -> Iterator[int]:
+        """The rungs, and between them the loads on either side of captured sizes.
+
+        Where both rungs have speed to spare the loads between them are left out: their steps cost no more
+        than the upper rung's, but for the inversions that a table may have, and those are far smaller.
+        """
+        sizes = captured_loads(self.question, self.policy)
+        below = 0
+        for rung in rungs:
+            inside = [load for load in sizes if below < load < rung]
+            if inside and not (below and self._spare(below) and self._spare(rung)):
+                yield from inside
+            yield rung
+            below = rung
+
+    def _spare(self, load: int) -> bool:
+        return self.at(load).held and self.at(load).spare >= self.question.share
+
+    def first_failure(self, rungs: list[int], bound: str) -> tuple[int, int | None]:
+        """(last load that passes, first that fails) by `bound`, to one user; None: nothing failed."""
+        wanted, good = self.question.share, 0
+        for rung in self._path(rungs):
+            if self.at(rung).passes(wanted, bound):
+                good = rung
+                continue
+            bad = rung
+            while bad - good > 1:
+                middle = (good + bad) // 2
+                if self.at(middle).passes(wanted, bound):
+                    good = middle
+                else:
+                    bad = middle
+            return good, bad
+        return good, None
+
+    def pockets(self, capacity: int) -> list[list[int]]:
+        """[first, last] of every run of tried loads beyond the first failure that pass again."""
+        found: list[list[int]] = []
+        before_passed = True
+        for load in sorted(self.loads):
+            passed = self.loads[load].passes(self.question.share)
+            if load > capacity and passed:
+                if before_passed and found:
+                    found[-1][1] = load
+                elif not before_passed:
+                    found.append([load, load])
+            before_passed = passed
+        return found
+
+    def binds(self, failed: int | None) -> str:
+        """What ends the capacity: speed, memory, profile (its cost ends) or ladder (nothing failed)."""
+        if failed is None:
+            return "ladder"
+        load = self.at(failed)
+        if load.result is None or not load.priced:
+            return "profile"
+        return "speed" if load.held else "memory"
+
+
+def _clamps(profile: StepProfile) -> bool:
+    """Whether the profile goes on flat past its last point, as some engines read their own tables.
+
+    Their schedulers may; a clock that does makes any number of users free. Capacity ends there instead.
+    """
+    return "clamp" in (profile.verify.beyond, profile.eager.beyond if profile.eager is not None else "")
+
+
+def ladder(question: Question) -> list[int]:
+    """Loads to try, rising from 1: each at most 1.1 times the one before, or one more."""
+    largest = largest_load(question)
+    loads = [1]
+    while loads[-1] < largest:
+        loads.append(min(largest, max(loads[-1] + 1, int(loads[-1] * RATIO))))
+    return loads
+
+
+def captured_loads(question: Question, policy: Policy) -> list[int]:
+    """Loads on either side of a captured size, where a step's cost jumps.
+
+    A policy that verifies k tokens of every request fills a captured size S at S / (1 + k) users; one that
+    chooses fills it at the latest there with k = γ.
+    """
+    sizes, limit = question.profile.capture_sizes, question.profile.graph_limit
+    if sizes is None or limit is None:
+        return []
+    block = question.replay.block_size
+    width = 1 + {kernels.OFF: 0, kernels.FIXED: int(policy.parameter)}.get(policy.code, block)
+    users = {int(size) // width + above for size in sizes[sizes <= limit] for above in (0, 1)}
+    return sorted(load for load in users if 1 <= load <= largest_load(question))
+
+
+def largest_load(question: Question) -> int:
+    """No load beyond this can be held: one token of context each would already overflow KV memory."""
+    tokens = kv_capacity(question.profile, question.serving)
+    if tokens == NO_LIMIT:
+        return LARGEST
+    fixed = question.serving.context
+    least = int(fixed if fixed is not None else question.replay.prompt_tokens.min()) + 1
+    return max(1, min(LARGEST, tokens // least + 1))
+
+
+def curve_loads(question: Question, capacity: int) -> list[int]:
+    """Loads of the plotted curve, common to all policies: to twice the largest capacity, six or more."""
+    top = max(FEWEST_POINTS, min(largest_load(question), 2 * capacity))
+    spread = np.round(np.geomspace(FEWEST_POINTS, top, 12)).astype(int)
+    return sorted({*range(1, FEWEST_POINTS + 1), *(int(load) for load in spread)})
+
+
+def capacity_of(search: Search, rungs: list[int]) -> dict[str, Any]:
+    """Capacity, its interval and what binds it, as the answer states them."""
+    good, bad = search.first_failure(rungs, "share")
+    low, _ = search.first_failure(rungs, "low")
+    high, _ = search.first_failure(rungs, "high")
+    engine_gpus = search.question.profile.gpus
+    return {
+        "capacity": good,
+        "capacity_interval": [low, high],
+        "capacity_per_gpu": good / engine_gpus,
+        "binds": search.binds(bad),
+    }

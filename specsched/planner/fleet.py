@@ -1,0 +1,136 @@
+"""Fleets put to the trial: so many engines under one list of arrivals and one policy, and whether they hold.
+
+All trials of a plan replay the same arrivals, so that neighbouring fleets differ by an engine alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from ..errors import ProfileError
+from ..profile import StepProfile
+from ..schedule import Policy
+from ..simulator import Serving, SimResult, intervals
+from ..simulator.replay import Replay
+from ..simulator.requests import Requests, open_loop
+from ..simulator.run import Run
+from ..trace import Trace
+from ..workload import Workload
+
+MOST_ENGINES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What every fleet is asked: these arrivals, `share` of the requests at the SLA."""
+
+    trace: Trace
+    replay: Replay
+    profile: StepProfile
+    serving: Serving
+    workload: Workload
+    sla_tps: float
+    ttft_seconds: float | None
+    share: float
+    seed: int
+
+    @cached_property
+    def coming(self) -> Requests:
+        return open_loop(self.replay, self.trace, self.workload, self.seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A fleet of so many engines under the traffic: the share of requests that got what was promised."""
+
+    engines: int
+    result: SimResult | None  # None: the profile has no cost for a pass it needs
+    share: float
+    low: float
+    high: float
+    slow: float  # shares that failed by speed, and by time to the first token
+    late: float
+
+
+@dataclass(eq=False)
+class Fleet:
+    """All fleet sizes tried under one policy."""
+
+    traffic: Traffic
+    policy: Policy
+    trials: dict[int, Trial] = field(default_factory=dict)
+    done: Callable[[], None] = lambda: None
+
+    def at(self, engines: int) -> Trial:
+        """The fleet of so many engines; run once."""
+        if engines not in self.trials:
+            self.trials[engines] = trial(self.traffic, self.policy, engines)
+            self.done()
+        return self.trials[engines]
+
+    def fewest(self, bound: str = "share") -> int | None:
+        """Fewest engines that keep the promise; `bound` "low" or "high": by what noise allows.
+
+        None when a request alone on an engine is too slow, so that no number of them helps.
+        """
+        wanted = self.traffic.share
+        bad, good = 0, 1
+        while getattr(self.at(good), bound) < wanted:
+            if good >= self.alone():
+                return None
+            bad, good = good, good * 2
+        while good - bad > 1:
+            middle = (bad + good) // 2
+            if getattr(self.at(middle), bound) >= wanted:
+                good = middle
+            else:
+                bad = middle
+        return good
+
+    def alone(self) -> int:
+        """So many engines that nearly every request has one to itself: more cannot help."""
+        w = self.traffic.workload
+        longest = float(np.max(self.traffic.coming.requests[:, 1])) / self.traffic.sla_tps
+        return int(min(MOST_ENGINES, len(w), max(8.0, 8.0 * w.rate * longest)))
+
+
+def demand_noise(traffic: Traffic) -> float:
+    """Half the 95 % interval of the mean output length, as a share of it: few traced requests leave it open.
+
+    A fleet's load is the rate times that mean, so an interval of GPUs must hold for both ends of it.
+    """
+    lengths = traffic.coming.requests[:, 1].astype(np.float64)
+    distinct = len(np.unique(traffic.coming.requests[:, 0]))
+    return min(0.5, 1.96 * float(lengths.std()) / (math.sqrt(distinct) * max(float(lengths.mean()), 1.0)))
+
+
+def at_rate(fleet: Fleet, factor: float) -> Fleet:
+    """The same fleet under `factor` times the rate."""
+    workload = fleet.traffic.workload.scaled(fleet.traffic.workload.rate * factor)
+    return Fleet(replace(fleet.traffic, workload=workload), fleet.policy, done=fleet.done)
+
+
+def trial(traffic: Traffic, policy: Policy, engines: int) -> Trial:
+    """Run one fleet."""
+    serving = replace(traffic.serving, replicas=engines * traffic.serving.ranks_per_group)
+    run = Run(traffic.replay, traffic.profile, serving, traffic.coming, len(traffic.workload))
+    try:
+        result = run.result(policy, traffic.seed, traffic.trace.confidence_sees_token, bootstrap=False)
+    except ProfileError:
+        if engines >= MOST_ENGINES:
+            raise
+        return Trial(engines, None, 0.0, 0.0, 0.0, 1.0, 0.0)
+    a = result.arrays
+    # A request whose only token came from its prefill has no speed to fall short of.
+    slow = (result.tps < traffic.sla_tps) & (a["tokens"] > 0)
+    late = np.zeros(len(slow), bool)
+    if traffic.ttft_seconds is not None:
+        late = a["ready_seconds"] - a["arrival_seconds"] > traffic.ttft_seconds
+    kept = ~(slow | late)
+    low, high = intervals.share_bounds(kept, a["traced"], traffic.seed)
+    return Trial(engines, result, float(kept.mean()), low, high, float(slow.mean()), float(late.mean()))

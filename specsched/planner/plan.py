@@ -1,0 +1,282 @@
+"""How many GPUs a traffic needs at a promised speed (`specsched plan`).
+
+For each policy: the fewest engines behind a router for which the asked share of requests reaches the SLA,
+found by doubling and bisection on one fixed list of arrivals, so that neighbouring fleets differ by an engine
+and by nothing else. `planner.plan` is the public name.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..calibration import Calibration
+from ..calibration.holdout import split_and_calibrate
+from ..errors import WorkloadError
+from ..profile import StepProfile, load_profile
+from ..schedule import default_policies, make
+from ..simulator import Serving
+from ..simulator.replay import Replay
+from ..simulator.serving import MAX_RUNNING
+from ..simulator.warnings import trace_and_profile_warnings
+from ..trace import Trace, load_trace
+from ..workers import map_points
+from ..workload import Workload, poisson
+from .fleet import Fleet, Traffic, Trial, at_rate, demand_noise
+from .margin import worth
+
+SCHEMA = "specsched/plan/1"
+RESIDENCES = 20  # a trial lasts at least so many stays of a request, for a fleet to reach its steady state
+Progress = Callable[[int, int | None, str], None]
+
+
+def plan(
+    trace: Trace | str | os.PathLike[str],
+    profile: StepProfile | str | os.PathLike[str],
+    sla_tps: float,
+    *,
+    rate: float | None = None,
+    workload: Workload | None = None,
+    ttft_ms: float | None = None,
+    gpu_cost: float | None = None,
+    fraction: float = 0.95,
+    policies: Sequence[str] | None = None,
+    requests: int = 2000,
+    seed: int = 0,
+    calibration: Calibration | str | None = "sts",
+    serving: Serving | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    **serving_options: Any,
+) -> dict[str, Any]:
+    """The fewest GPUs that carry a traffic at the SLA, per policy (`specsched/plan/1`).
+
+    Parameters
+    ----------
+    rate : requests per second of the whole fleet, Poisson; or `workload`: any arrivals.
+    ttft_ms : longest time from arrival to the first token; needs `prefill="chunked"`.
+    gpu_cost : price of a GPU hour, for cost per million output tokens.
+    fraction : share of requests that must reach the SLA (and the time to first token).
+    requests : fewest requests of a trial with `rate`; more are drawn where a trial would end too soon.
+    serving, serving_options : see `simulate`; `replicas` is what is searched, `router` defaults to
+        least-outstanding.
+
+    Raises SpecschedError children for what cannot be run. A speed nobody reaches is an answer: engines None.
+    """
+    trace = trace if isinstance(trace, Trace) else load_trace(trace)
+    profile = profile if isinstance(profile, StepProfile) else load_profile(profile)
+    if serving is None:
+        serving = Serving(**{"replicas": serving_options.get("ranks_per_group", 1), **serving_options})
+    _check(sla_tps, fraction, rate, workload, ttft_ms, gpu_cost, serving)
+    part, calibrated, note = split_and_calibrate(trace, calibration, seed)
+    replay = Replay.of(part, calibrated)
+    if workload is None:
+        assert rate is not None
+        stay = float(replay.length.mean()) / sla_tps
+        count = max(requests, math.ceil(RESIDENCES * stay * rate))
+        workload = poisson(rate, requests=count, seed=seed).scaled(
+            rate
+        )  # as drawn it is off by the noise of gaps
+    traffic = Traffic(
+        *(part, replay, profile, serving, workload, float(sla_tps)),
+        *(None if ttft_ms is None else ttft_ms / 1000.0, fraction, seed),
+    )
+    names = policies if policies is not None else default_policies(replay.block_size)
+    fleets = [Fleet(traffic, make(name, block_size=replay.block_size)) for name in dict.fromkeys(names)]
+    if progress is not None:
+        for fleet in fleets:
+            fleet.done = lambda name=fleet.policy.name: progress(  # type: ignore[misc]
+                sum(len(f.trials) for f in fleets), None, name
+            )
+    rows = map_points(lambda fleet: _row(fleet, gpu_cost), fleets, workers)
+    asked = rate if rate is not None else workload.rate
+    return _document(traffic, fleets, rows, note, asked, ttft_ms, gpu_cost)
+
+
+def _document(
+    traffic: Traffic,
+    fleets: list[Fleet],
+    rows: list[dict[str, Any]],
+    note: dict[str, Any],
+    rate: float,
+    ttft_ms: float | None,
+    gpu_cost: float | None,
+) -> dict[str, Any]:
+    """The answer `specsched/plan/1`."""
+    best, serving, workload = _recommended(rows), traffic.serving, traffic.workload
+    document = {
+        "schema": SCHEMA,
+        "sla_tps": traffic.sla_tps,
+        "sla_fraction": traffic.share,
+        "ttft_ms": ttft_ms,
+        "rate": rate,
+        "rate_simulated": workload.rate,
+        "burstiness": workload.burstiness,
+        "requests": len(workload),
+        "profile": traffic.profile.name,
+        "trace": traffic.trace.name,
+        "gpus_per_engine": traffic.profile.gpus,
+        "gpu_cost_per_hour": gpu_cost,
+        "recommended": best["policy"] if best else None,
+        "headline": "",
+        "policies": rows,
+        "marginal": worth(traffic, fleets[rows.index(best)].policy, best["engines"]) if best else None,
+        "calibration": note,
+        "settings": {
+            "prefill": serving.prefill,
+            "router": serving.router,
+            "context": serving.context,
+            "max_running": serving.max_running or MAX_RUNNING,
+            "seed": traffic.seed,
+        },
+        "warnings": _warnings(traffic, fleets, rows),
+        "not_modelled": _not_modelled(serving),
+    }
+    document["headline"] = headline(document)
+    return document
+
+
+def _check(
+    sla_tps: float,
+    fraction: float,
+    rate: float | None,
+    workload: Workload | None,
+    ttft_ms: float | None,
+    gpu_cost: float | None,
+    serving: Serving,
+) -> None:
+    for name, value in (("SLA", sla_tps), ("rate", rate), ("ttft_ms", ttft_ms), ("gpu_cost", gpu_cost)):
+        if value is not None and not (np.isfinite(value) and value > 0):
+            raise WorkloadError(f"{name} is {value}; it must be a positive number")
+    if not 0.0 < fraction <= 1.0:
+        raise WorkloadError(
+            f"the SLA fraction is {fraction}; it is the share of requests, above 0 and up to 1"
+        )
+    if (rate is None) == (workload is None):
+        raise WorkloadError(
+            "give either a rate or a workload, and not both; `workload.scaled(rate)` joins them"
+        )
+    if workload is not None and len(workload) < 20:
+        raise WorkloadError(f"{len(workload)} arrivals say nothing about a share of them; give 20 or more")
+    if ttft_ms is not None and serving.prefill != "chunked":
+        raise WorkloadError(
+            "a time to first token needs prefill in the engine: add prefill chunked (disaggregated prompts "
+            "arrive with their first token)"
+        )
+
+
+def _row(fleet: Fleet, gpu_cost: float | None) -> dict[str, Any]:
+    """One policy of the plan."""
+    gpus_each = fleet.traffic.profile.gpus * fleet.traffic.serving.ranks_per_group
+    engines = fleet.fewest()
+    row: dict[str, Any] = {
+        "policy": fleet.policy.name,
+        "lossless": fleet.policy.lossless(fleet.traffic.trace.confidence_sees_token),
+        "engines": engines,
+        "gpus": None if engines is None else engines * gpus_each,
+        "gpus_interval": None,
+        "binds": _binds(fleet.at(max(fleet.trials))) if engines is None else "traffic",
+    }
+    if engines is not None:
+        noise = demand_noise(fleet.traffic)
+        fewest = at_rate(fleet, 1.0 - noise).fewest("high")
+        most = at_rate(fleet, 1.0 + noise).fewest("low")
+        row["gpus_interval"] = [
+            (fewest if fewest is not None else engines) * gpus_each,
+            None if most is None else most * gpus_each,
+        ]
+        if engines > 1:
+            row["binds"] = _binds(fleet.at(engines - 1))
+        held = fleet.at(engines)
+        assert held.result is not None
+        summary = held.result.summary
+        row |= {
+            "share_at_sla": held.share,
+            "throughput": summary["throughput"],
+            "tps_user": summary["tps_user"],
+            "ttft_seconds": summary.get("ttft_seconds"),
+            "emitted_per_step": summary["emitted_per_step"],
+            "verify_tokens_per_request": summary["verify_tokens_per_request"],
+            "rejected_share": summary["rejected_share"],
+            "requests_per_engine": summary["concurrency_mean"] / engines,
+        }
+        if gpu_cost is not None:
+            row["cost_per_hour"] = gpu_cost * row["gpus"]
+            row["cost_per_million_tokens"] = gpu_cost * row["gpus"] / (summary["throughput"] * 3600.0) * 1e6
+    row["curve"] = [
+        {
+            "engines": t.engines,
+            "gpus": t.engines * gpus_each,
+            "share_at_sla": t.share,
+            "share_interval": [t.low, t.high],
+        }
+        for t in sorted(fleet.trials.values(), key=lambda t: t.engines)
+    ]
+    return row
+
+
+def _binds(failed: Trial) -> str:
+    """What keeps a fleet one engine smaller from the promise."""
+    if failed.result is None:
+        return "profile"
+    summary = failed.result.summary
+    if summary["preemptions"] or summary["blocked_steps"]:
+        return "memory"
+    if summary["full_steps"] or failed.late > failed.slow:
+        return "queueing"
+    return "speed"
+
+
+def _recommended(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The lossless policy that needs fewest engines; among equals the one whose slowest users are fastest."""
+    able = [row for row in rows if row["lossless"] and row["engines"] is not None]
+    return min(able, key=lambda row: (row["engines"], -row["tps_user"].get("p05", 0.0)), default=None)
+
+
+def _warnings(traffic: Traffic, fleets: list[Fleet], rows: list[dict[str, Any]]) -> list[str]:
+    said = trace_and_profile_warnings(traffic.trace, traffic.profile, traffic.replay.block_size)
+    said += [*traffic.workload.warnings, *traffic.coming.warnings]
+    for fleet, row in zip(fleets, rows, strict=True):
+        if row["engines"] is not None:
+            result = fleet.at(row["engines"]).result
+            said += result.warnings if result is not None else []
+    return list(dict.fromkeys(said))
+
+
+def _not_modelled(serving: Serving) -> list[str]:
+    left_out = ["network and detokenisation", "failures and restarts", "prefix caching"]
+    if serving.prefill == "disaggregated":
+        left_out.insert(0, "prefill and the GPUs it needs (prompts arrive prefilled)")
+    return left_out
+
+
+def headline(document: dict[str, Any]) -> str:
+    """One sentence that concludes."""
+    promise = f"{document['sla_tps']:g} tokens/s for {document['sla_fraction']:.0%} of requests"
+    if document["ttft_ms"] is not None:
+        promise += f" with the first token in {document['ttft_ms']:g} ms"
+    rows = {row["policy"]: row for row in document["policies"]}
+    best = rows.get(document["recommended"] or "")
+    if best is None:
+        return f"No lossless policy tried reaches {promise}, however many GPUs it gets."
+    low, high = best["gpus_interval"]
+    span = f"{low} ~ {high if high is not None else 'unknown'}"
+    gpus = f"{best['gpus']} GPU" + ("s" if best["gpus"] != 1 else "")
+    text = f"{document['rate']:.3g} requests/s need {gpus} ({span}) with {best['policy']} for {promise}"
+    off = rows.get("off")
+    if best["policy"] == "off" and len(rows) > 1:
+        text = f"Drafting does not pay here: {text}"
+    elif off is not None and off["gpus"] is None:
+        text += "; without drafting no number of GPUs is enough"
+    elif off is not None and off["gpus"] == best["gpus"]:
+        slow = f"{off['tps_user']['p05']:.0f} instead of {best['tps_user']['p05']:.0f} tokens/s"
+        text += f"; without drafting as many, but the slowest 5 % of users at {slow}"
+    elif off is not None and off is not best:
+        text += f"; without drafting {off['gpus']}"
+    if "cost_per_million_tokens" in best:
+        text += f"; {best['cost_per_million_tokens']:.3g} per million output tokens"
+    return text + "."

@@ -1,0 +1,403 @@
+"""StepProfile: what one engine step costs on this GPU, in seconds (schema `specsched/profile/1`).
+
+    seconds(B, R, N) = bias + verify(pad(B)) + attention(N) + overhead(R) + draft(R)      [+ sync]
+
+B tokens in the pass, R requests, N context tokens read (summed over requests). The terms add because the
+kernels of a step run one after another. Floating-point additions are made in one fixed order everywhere,
+    ((bias + attention) + overhead) + draft [+ sync], + verify, and / (1 - enabling_fraction) if drafting,
+so that the engine loop, which reads `tables`, agrees with `seconds` to the last bit.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import ProfileError
+from ..files.disk import atomic_write, one_line_lists, read_json, resolve
+from ..files.kind import refuse_other_kind
+from ..files.reader import Reader
+from .curve import Curve
+from .document import points, read_capture, read_counts, read_curve, read_provenance
+
+SCHEMA = "specsched/profile/1"
+NO_LIMIT = int(np.iinfo(np.int64).max)
+
+_KEYS = (
+    *(
+        "schema",
+        "name",
+        "gpu",
+        "model",
+        "parallel",
+        "bias_seconds",
+        "sync_seconds",
+        "verify",
+        "capture",
+        "eager",
+    ),
+    *("attention", "overhead", "draft", "prefill", "scheduler", "provenance", "fit", "samples"),
+)
+
+
+class ProfileTables(NamedTuple):
+    """A profile as plain arrays, for the engine loop (all read-only by convention).
+
+    A step costs base = ((bias + attention(N)) + overhead[R]) + draft[R] (+ sync), then base + verify[B], then
+    / (1 - enabling_fraction) when drafting.
+    attention(N) = attention_y[i] + attention_slope[i] * (N - attention_x[i]) for the last i with
+    attention_x[i] <= N, and attention_y[0] below the first point.
+    """
+
+    verify: (
+        np.ndarray
+    )  # float64[max_tokens + 1]: entry B, padded and looked up; NaN where refused; entry 0 = entry 1
+    extrapolated: np.ndarray  # uint8[max_tokens + 1]: 1 where the entry lies past the last measured point
+    overhead: np.ndarray  # float64[max_requests + 1]
+    draft: np.ndarray  # float64[max_requests + 1]; entry 0 is 0: nothing is drafted
+    attention_x: np.ndarray  # float64[n], n >= 2
+    attention_y: np.ndarray  # float64[n]
+    attention_slope: np.ndarray  # float64[n]
+    bias: float
+    sync: float
+    enabling_fraction: float
+    refused_above: (
+        int  # B above this has no cost (capture limit without an eager curve); NO_LIMIT when all have
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class StepProfile:
+    """Cost of one engine step; build it with `load_profile` or `StepProfile.from_dict`, which validate.
+
+    `gpu`, `model`, `provenance`, `fit` and `samples` are kept as the file has them. `weight_bytes` and
+    `kv_bytes_per_token` are those of the whole engine, summed over its `gpu.count` GPUs.
+    """
+
+    name: str
+    verify: Curve
+    bias_seconds: float = 0.0
+    sync_seconds: float = 0.0
+    capture_sizes: np.ndarray | None = None  # int64[n], strictly rising
+    capture_limit: int | None = None  # as the file states it; `graph_limit` is what holds
+    eager: Curve | None = None
+    attention: Curve | None = None
+    overhead: Curve | None = None
+    draft: Curve | None = None
+    draft_block_size: int | None = None
+    drafter: str | None = None
+    prefill: Curve | None = None
+    minimum_gain: float = 0.0
+    enabling_fraction: float = 0.0
+    gpu: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+    parallel: dict[str, int] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    fit: dict[str, Any] | None = None
+    samples: list[Any] = field(default_factory=list)
+
+    # -- reading and writing -------------------------------------------------------------------------------
+
+    @classmethod
+    def from_dict(cls, document: Any, where: str = "profile") -> StepProfile:
+        """Validate a parsed profile; raises ProfileError naming `where` and the key that is wrong."""
+        read = Reader(document, where, ProfileError)
+        schema = document.get("schema")
+        if schema != SCHEMA:
+            raise read.fail(
+                "schema",
+                f"is {schema!r}; expected {SCHEMA!r} (another tool's table? `specsched convert` reads those)",
+            )
+        read.only(_KEYS)
+        if not read.has("verify"):
+            raise read.fail(
+                "verify", "is missing; give its tokens and seconds, the cost of a pass of B tokens"
+            )
+        verify = read_curve(read, "verify", "tokens", 1)
+        assert verify is not None
+        sizes, limit = read_capture(read)
+        draft = read.block("draft")
+        scheduler = read.block("scheduler") or Reader({}, where, ProfileError)
+        scheduler.only(("minimum_gain", "enabling_fraction"))
+        samples = document.get("samples") or []
+        if not isinstance(samples, list):
+            raise read.fail("samples", "must be a list of raw measurements, or null")
+        profile = cls(
+            name=read.text("name"),
+            verify=verify,
+            bias_seconds=read.number("bias_seconds", 0.0),
+            sync_seconds=read.number("sync_seconds", 0.0),
+            capture_sizes=sizes,
+            capture_limit=limit,
+            eager=read_curve(read, "eager", "tokens", 1, verify.beyond),
+            attention=read_curve(read, "attention", "kv_tokens", 0),
+            overhead=read_curve(read, "overhead", "requests", 0, verify.beyond),
+            draft=read_curve(read, "draft", "requests", 0, verify.beyond),
+            draft_block_size=draft.integer("block_size", minimum=1)
+            if draft and draft.has("block_size")
+            else None,
+            drafter=draft.text("drafter") if draft and draft.has("drafter") else None,
+            prefill=read_curve(read, "prefill", "tokens", 1),
+            minimum_gain=scheduler.number("minimum_gain", 0.0),
+            enabling_fraction=scheduler.number("enabling_fraction", 0.0, below=1.0),
+            gpu=read_counts(read, "gpu", ("count", "memory_bytes")),
+            model=read_counts(read, "model", ("weight_bytes", "kv_bytes_per_token", "max_context")),
+            parallel=read_counts(read, "parallel", ("tensor", "data")),
+            provenance=read_provenance(read),
+            fit=read.mapping("fit") or None,
+            samples=list(samples),
+        )
+        profile._refuse_free_steps(where)
+        return profile
+
+    def _refuse_free_steps(self, where: str) -> None:
+        floor = self.bias_seconds + min(float(c.y.min()) for c in (self.verify, self.eager) if c is not None)
+        floor += float(self.overhead.y.min()) if self.overhead is not None else 0.0
+        if floor <= 0.0:
+            raise ProfileError(
+                f"{where}: verify.seconds has an entry 0 while bias_seconds and overhead are 0: that "
+                "step would take no time and its steps per second be infinite; give the time of a whole pass"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document; `from_dict` of it gives the same profile."""
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "name": self.name,
+            "gpu": self.gpu,
+            "model": self.model,
+            "parallel": self.parallel,
+            "bias_seconds": self.bias_seconds,
+            "sync_seconds": self.sync_seconds,
+            "verify": points(self.verify, "tokens")
+            | {"lookup": self.verify.lookup, "beyond": self.verify.beyond},
+            "capture": None,
+        }
+        if self.capture_sizes is not None:
+            document["capture"] = {"sizes": self.capture_sizes.tolist(), "limit": self.capture_limit}
+        curves = (
+            ("eager", self.eager, "tokens"),
+            ("attention", self.attention, "kv_tokens"),
+            ("overhead", self.overhead, "requests"),
+            ("draft", self.draft, "requests"),
+            ("prefill", self.prefill, "tokens"),
+        )
+        inherited = {"eager", "overhead", "draft"}
+        for key, curve, axis in curves:
+            document[key] = points(curve, axis) if curve is not None else None
+            default = self.verify.beyond if key in inherited else "slope"
+            if curve is not None and curve.beyond != default:
+                document[key]["beyond"] = curve.beyond
+        if self.draft is not None:
+            document["draft"] |= {"block_size": self.draft_block_size, "drafter": self.drafter}
+        document["scheduler"] = {
+            "minimum_gain": self.minimum_gain,
+            "enabling_fraction": self.enabling_fraction,
+        }
+        return document | {"provenance": self.provenance, "fit": self.fit, "samples": self.samples}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile atomically, lists of numbers on one line each."""
+        text = one_line_lists(self.to_dict())
+        with atomic_write(path) as stream:
+            stream.write(text + "\n")
+
+    # -- cost ----------------------------------------------------------------------------------------------
+
+    @property
+    def graph_limit(self) -> int | None:
+        """Largest token batch that runs in a captured graph: the last captured size within the limit."""
+        if self.capture_sizes is None:
+            return None
+        limit = self.capture_limit if self.capture_limit is not None else int(self.capture_sizes[-1])
+        return int(self.capture_sizes[self.capture_sizes <= limit][-1])
+
+    def pad(self, tokens: Any) -> np.ndarray:
+        """Tokens the pass really runs with: the next captured size up to the limit, unchanged above it."""
+        tokens = np.asarray(tokens, dtype=np.int64)
+        if self.capture_sizes is None:
+            return tokens
+        usable = self.capture_sizes[self.capture_sizes <= self.graph_limit]
+        padded = usable[np.minimum(np.searchsorted(usable, tokens, side="left"), len(usable) - 1)]
+        return np.where(tokens <= usable[-1], padded, tokens)
+
+    def verify_seconds(self, tokens: Any) -> np.ndarray:
+        """verify(pad(B)) for each B >= 1: captured up to the limit, the eager curve above it, never blended.
+
+        NaN above the limit where the profile has no eager curve.
+        """
+        tokens = np.asarray(tokens, dtype=np.int64)
+        inside = self.verify(self.pad(tokens))
+        if self.graph_limit is None:
+            return inside
+        outside = self.eager(tokens) if self.eager is not None else np.full(tokens.shape, np.nan)
+        return np.where(tokens > self.graph_limit, outside, inside)
+
+    def extrapolates(self, tokens: Any) -> np.ndarray:
+        """bool, shape of `tokens`: the cost of B lies past the last point of the curve it is read from."""
+        tokens = np.asarray(tokens, dtype=np.int64)
+        past = self.pad(tokens) > self.verify.x[-1]
+        if self.graph_limit is None:
+            return past
+        past_eager = tokens > self.eager.x[-1] if self.eager is not None else np.zeros(tokens.shape, bool)
+        return np.where(tokens > self.graph_limit, past_eager, past)
+
+    def _base(self, requests: int, context_tokens: float, draft: bool, sync: bool) -> float:
+        """What a step costs whatever its B; the order of these additions is part of the contract."""
+        base = self.bias_seconds + (
+            float(self.attention(context_tokens)) if self.attention is not None else 0.0
+        )
+        base = base + (float(self.overhead(requests)) if self.overhead is not None else 0.0)
+        if draft:
+            base = base + self.draft_seconds(requests)
+        return base + self.sync_seconds if sync else base
+
+    def draft_seconds(self, requests: int) -> float:
+        """Seconds to draft one block for each of R requests; 0 for R = 0 or without a draft cost."""
+        return float(self.draft(requests)) if self.draft is not None and requests > 0 else 0.0
+
+    def seconds(
+        self, tokens: int, requests: int, context_tokens: float, draft: bool = True, sync: bool = False
+    ) -> float:
+        """Seconds of one step: B `tokens` (prefill chunks included), R `requests`, N `context_tokens` read.
+
+        `draft`: the step drafts (its cost, and the enabling fraction, are paid). `sync`: the policy reads the
+        present confidences before it can launch. Raises ProfileError where the profile has no cost for B.
+        """
+        for name, value, least in (
+            ("tokens", tokens, 1),
+            ("requests", requests, 0),
+            ("context_tokens", context_tokens, 0),
+        ):
+            if not value >= least:
+                raise ProfileError(f"seconds: {name} is {value}; it must be at least {least}")
+        verify = float(self.verify_seconds(tokens))
+        if np.isnan(verify):
+            raise ProfileError(self.refusal(tokens))
+        total = self._base(requests, context_tokens, draft, sync) + verify
+        return total / (1.0 - self.enabling_fraction) if draft and self.enabling_fraction > 0.0 else total
+
+    def refusal(self, tokens: int) -> str:
+        """Why a pass of `tokens` has no cost here, and what to do about it."""
+        return (
+            f"profile {self.name!r} has no cost for a pass of {tokens} tokens: its capture limit is "
+            f"{self.graph_limit} and it has no eager curve; add an eager block, or run fewer tokens"
+        )
+
+    def sps(
+        self,
+        requests: int,
+        context_tokens: float,
+        max_tokens: int,
+        prefill_tokens: int = 0,
+        draft: bool = True,
+        sync: bool = False,
+    ) -> np.ndarray:
+        """float64[max_tokens + 1]: entry B = steps per second of a pass of B + prefill_tokens tokens.
+
+        Entry 0 is that of a pass of at least one token, so that it is finite. Entries for which the profile
+        has no cost (above the capture limit without an eager curve) are 0: no schedule can prefer them.
+        """
+        for name, value in (
+            ("requests", requests),
+            ("context_tokens", context_tokens),
+            ("max_tokens", max_tokens),
+        ):
+            if not value >= 0:
+                raise ProfileError(f"sps: {name} is {value}; it must be at least 0")
+        if prefill_tokens < 0:
+            raise ProfileError(f"sps: prefill_tokens is {prefill_tokens}; it must be at least 0")
+        tokens = np.maximum(np.arange(max_tokens + 1, dtype=np.int64) + int(prefill_tokens), 1)
+        seconds = self._base(requests, context_tokens, draft, sync) + self.verify_seconds(tokens)
+        if draft and self.enabling_fraction > 0.0:
+            seconds = seconds / (1.0 - self.enabling_fraction)
+        return np.nan_to_num(1.0 / seconds, nan=0.0)
+
+    def tables(self, max_tokens: int, max_requests: int) -> ProfileTables:
+        """Plain arrays for the engine loop, for B up to `max_tokens` and R up to `max_requests`."""
+        tokens = np.maximum(np.arange(max_tokens + 1, dtype=np.int64), 1)
+        requests = np.arange(max_requests + 1, dtype=np.float64)
+        zeros = np.zeros(max_requests + 1)
+        draft = self.draft(requests) if self.draft is not None else zeros.copy()
+        draft[0] = 0.0
+        flat = Curve(np.array([0.0, 1.0]), np.zeros(2))
+        attention = self.attention if self.attention is not None else flat
+        x, y, slope = attention.x, attention.y, attention.slopes
+        # One more point where the last slope is not that of the last two points (one point, or a final
+        # inversion): whoever extends the last two points of x and y then reads the same curve.
+        if len(x) < 2 or slope[-1] != slope[-2]:
+            x, y, slope = np.append(x, x[-1] + 1.0), np.append(y, y[-1]), np.append(slope, 0.0)
+        limit = self.graph_limit
+        return ProfileTables(
+            verify=np.ascontiguousarray(self.verify_seconds(tokens)),
+            extrapolated=self.extrapolates(tokens).astype(np.uint8),
+            overhead=self.overhead(requests) if self.overhead is not None else zeros,
+            draft=draft,
+            attention_x=np.ascontiguousarray(x),
+            attention_y=np.ascontiguousarray(y),
+            attention_slope=np.ascontiguousarray(slope),
+            bias=self.bias_seconds,
+            sync=self.sync_seconds,
+            enabling_fraction=self.enabling_fraction,
+            refused_above=limit if limit is not None and self.eager is None else NO_LIMIT,
+        )
+
+    def prefill_seconds(self, tokens: float) -> float | None:
+        """Seconds of a pass that only prefills `tokens`; None where the profile has no prefill curve."""
+        return float(self.prefill(tokens)) if self.prefill is not None else None
+
+    # -- memory, provenance, lint ----------------------------------------------------------------------------
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one engine: `gpu.count`, else tensor x data parallel."""
+        return int(
+            self.gpu.get("count") or self.parallel.get("tensor", 1) * self.parallel.get("data", 1) or 1
+        )
+
+    def kv_capacity_tokens(self, reserve: float = 0.1) -> int | None:
+        """KV tokens that fit beside the weights in (1 - reserve) of all GPUs' memory.
+
+        None when memory, weights or KV size are unknown; 0 when the weights alone do not fit.
+        """
+        if not 0.0 <= reserve < 1.0:
+            raise ProfileError(f"kv_capacity_tokens: reserve is {reserve}; it must be at least 0 and below 1")
+        memory, weights, per_token = (
+            self.gpu.get("memory_bytes"),
+            self.model.get("weight_bytes"),
+            self.model.get("kv_bytes_per_token"),
+        )
+        if not memory or not weights or not per_token:
+            return None
+        return max(int((memory * self.gpus * (1.0 - reserve) - weights) // per_token), 0)
+
+    @property
+    def provenance_warning(self) -> str | None:
+        """What an answer must say about where these numbers come from; None when the step was measured."""
+        method = self.provenance.get("method")
+        said = {
+            "composed": "is composed from separately measured kernels, not measured as a step",
+            "roofline": "is a roofline estimate: 1.3-5 times optimistic, without cliffs; a last resort",
+            "imported": "was imported from another tool's table, which this package cannot check",
+            None: "states no provenance: nobody knows where its numbers come from",
+        }
+        return f"profile {self.name!r} {said[method]}" if method in said else None
+
+    def lint(self) -> list[str]:
+        """Findings about a valid profile that deserve a look, one sentence each, most serious first."""
+        from .lint import lint_profile
+
+        return lint_profile(self)
+
+
+def load_profile(name: str | os.PathLike[str]) -> StepProfile:
+    """A profile from a path, else the bundled one of that name.
+
+    Raises ProfileError; WorkloadError for an object that is no path (a trace given in the profile's place).
+    """
+    refuse_other_kind(name, "profile", ProfileError)
+    path = resolve(name, "profiles", ".json", ProfileError)
+    return StepProfile.from_dict(read_json(path, ProfileError), str(path))

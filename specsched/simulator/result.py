@@ -1,0 +1,191 @@
+"""What a run measured: `SimResult`, its summary, and the warnings that go with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..kernels import state as columns
+from . import intervals
+from .replay import Replay
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+LOG_COLUMNS = (
+    *("begun_seconds", "seconds", "rank", "requests", "tokens", "prefill_tokens"),
+    *("context_tokens", "emitted", "budget"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class SimResult:
+    """What one run measured. Speeds in output tokens per second, times in seconds.
+
+    `summary` keys: `throughput` (output tokens/s, all engines together), `tps_user` {mean, p05, p50, p95},
+    `emitted_per_step` (a request and step), `verify_tokens_per_request` (1 + ℓ), `rejected_share`,
+    `step_seconds`, `concurrency_mean` (requests decoding, over time), `extrapolated_steps`,
+    `off_graph_steps`, `preemptions`, `blocked_steps` (a request waited for KV memory), `full_steps` (for
+    a place), `seconds` and `steps` of the measured window, `requests`, `distinct_requests`,
+    `ttft_seconds` {mean, p50, p95} where prefill is simulated, `intervals` (95 %, bootstrap over traced
+    requests) of the headline figures.
+    """
+
+    policy: str
+    lossless: bool
+    summary: dict[str, Any]
+    warnings: list[str]
+    replay: Replay = field(repr=False)
+    arrays: dict[str, np.ndarray] = field(repr=False)  # one entry a measured request, see `requests`
+    log: np.ndarray = field(repr=False)  # float64[steps kept, 9]: LOG_COLUMNS
+    log_stride: int = 1
+    counts: dict[str, float] = field(
+        default_factory=dict, repr=False
+    )  # totals of the whole run, for the laws
+
+    @property
+    def tps(self) -> np.ndarray:
+        """float64[n]: speed of each measured request: tokens / (last token - first anchor ready)."""
+        a = self.arrays
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return a["tokens"] / (a["finish_seconds"] - a["ready_seconds"])
+
+    @property
+    def requests(self) -> pd.DataFrame:
+        """One row a measured request: times, tokens, steps, drafts verified and accepted, speed."""
+        import pandas as pd
+
+        frame = pd.DataFrame(self.arrays)
+        frame["request"] = self.replay.request_ids[self.arrays["traced"]]
+        frame["domain"] = np.array(self.replay.domain_names)[self.replay.domain[self.arrays["traced"]]]
+        frame["tps"] = self.tps
+        frame["ttft_seconds"] = frame["ready_seconds"] - frame["arrival_seconds"]
+        return frame.drop(columns="traced")
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """One row a step (every `log_stride`-th of a long run): LOG_COLUMNS."""
+        import pandas as pd
+
+        return pd.DataFrame(self.log, columns=list(LOG_COLUMNS))
+
+    def share_at(self, sla_tps: float) -> float:
+        """Share of measured requests at `sla_tps` tokens/s or faster."""
+        speed = self.tps
+        speed = speed[~np.isnan(speed)]
+        return float(np.mean(speed >= sla_tps)) if len(speed) else float("nan")
+
+
+def summarise(
+    arrays: dict[str, np.ndarray],
+    count: np.ndarray,
+    real: np.ndarray,
+    *,
+    closed: bool,
+    prefilled_here: bool,
+    seed: int | None,
+) -> dict[str, Any]:
+    """The `summary` of SimResult from the engine's totals and its measured requests.
+
+    `seed` None leaves the intervals out.
+    """
+    k = columns
+    tokens = arrays["tokens"].astype(np.float64)
+    duration = arrays["finish_seconds"] - arrays["ready_seconds"]
+    decoded = (tokens > 0) & (duration > 0)
+    speed = tokens[decoded] / duration[decoded]
+    window = float(real[k.W_END] - real[k.W_START])
+    emitted = count[k.W_EMITTED]
+    if not emitted:  # so few arrivals that none of their steps ended within them: the whole run is the window
+        window = float(np.max(arrays["finish_seconds"]) - real[k.W_START])
+        emitted = tokens.sum()
+    steps = int(count[k.W_STEPS])
+    summary: dict[str, Any] = {
+        "throughput": _ratio(emitted, window),
+        "tps_user": _spread(speed, ("p05", "p50", "p95")),
+        "emitted_per_step": _ratio(count[k.W_EMITTED], count[k.W_REQUESTS]),
+        "verify_tokens_per_request": _ratio(count[k.W_TOKENS], count[k.W_REQUESTS]),
+        "rejected_share": _ratio(count[k.W_VERIFIED] - count[k.W_ACCEPTED], count[k.W_VERIFIED]),
+        "step_seconds": _ratio(real[k.W_SECONDS], steps),
+        "tokens_per_pass": _ratio(count[k.W_TOKENS], count[k.W_DECODE_STEPS]),
+        "budget_per_pass": _ratio(count[k.W_VERIFIED], count[k.W_DECODE_STEPS]),
+        "concurrency_mean": _ratio(real[k.W_REQUEST_SECONDS], window),
+        "extrapolated_steps": int(count[k.W_EXTRAPOLATED]),
+        "off_graph_steps": int(count[k.W_OFF_GRAPH]),
+        "preemptions": int(count[k.W_PREEMPTED]),
+        "blocked_steps": int(count[k.W_BLOCKED]),
+        "full_steps": int(count[k.W_FULL]),
+        "prefill_tokens": int(count[k.W_PREFILL]),
+        "seconds": window,
+        "steps": steps,
+        "requests": len(tokens),
+        "distinct_requests": len(np.unique(arrays["traced"])),
+    }
+    if prefilled_here:
+        first = arrays["ready_seconds"] - arrays["arrival_seconds"]
+        summary["ttft_seconds"] = _spread(first, ("p50", "p95"))
+    if seed is not None and speed.size:
+        summary["intervals"] = _intervals(arrays, decoded, speed, duration, seed, summary, closed)
+    return summary
+
+
+def _intervals(
+    arrays: dict[str, np.ndarray],
+    decoded: np.ndarray,
+    speed: np.ndarray,
+    duration: np.ndarray,
+    seed: int,
+    summary: dict[str, Any],
+    closed: bool,
+) -> dict[str, Any]:
+    a = {name: values[decoded].astype(np.float64) for name, values in arrays.items()}
+    if (
+        len(speed) > 20_000
+    ):  # weights are resamples x requests; beyond this many the noise is the trace's anyway
+        pick = np.linspace(0, len(speed) - 1, 20_000).astype(np.int64)
+        a = {name: values[pick] for name, values in a.items()}
+        speed, duration = speed[pick], duration[decoded][pick]
+    else:
+        duration = duration[decoded]
+    w = intervals.resample_weights(a["traced"], seed)
+    out: dict[str, Any] = {
+        "tps_user": {
+            "mean": intervals.ratio_bounds(speed, np.ones_like(speed), w),
+            "p05": intervals.quantile_bounds(speed, 0.05, w),
+            "p50": intervals.quantile_bounds(speed, 0.50, w),
+        },
+        "emitted_per_step": intervals.ratio_bounds(a["tokens"], a["steps"], w),
+        "verify_tokens_per_request": intervals.ratio_bounds(a["steps"] + a["verified"], a["steps"], w),
+        "rejected_share": intervals.ratio_bounds(a["verified"] - a["accepted"], a["verified"], w),
+    }
+    if (
+        closed
+    ):  # one place turns out Σ tokens in Σ residence (renewal reward), so throughput goes as their ratio
+        held = a["finish_seconds"] - a["arrival_seconds"]
+        ratio = summary["throughput"] * held.sum() / a["tokens"].sum()
+        found = intervals.ratio_bounds(a["tokens"], held, w)
+        out["throughput"] = None if found is None else [ratio * x for x in found]
+    return out
+
+
+def _ratio(a: Any, b: Any) -> float:
+    return float(a) / float(b) if b else 0.0
+
+
+def _spread(values: np.ndarray, quantiles: tuple[str, ...]) -> dict[str, float]:
+    """Mean and quantiles; a run in which nothing was decoded has none, and says so with an empty dict.
+
+    `p05` is the greatest value that 95 % reach, `p95` the least that 95 % do not exceed: where 95 % of the
+    requests reach an SLA, so does p05.
+    """
+    if values.size == 0:
+        return {}
+    rising, n = np.sort(values), values.size
+    spread = {"mean": float(values.mean())}
+    for name in quantiles:
+        percent = int(name[1:])
+        spread[name] = float(rising[percent * n // 100 if percent < 50 else -(-percent * n // 100) - 1])
+    return spread

@@ -1,0 +1,268 @@
+"""One run: a trace, a profile and a policy in, `SimResult` out (DESIGN section 8).
+
+`simulate` validates, lays the inputs out as arrays, lets `kernels.run_engine` replay them, and sums up.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import kernels
+from ..calibration import Calibration
+from ..errors import PolicyError, ProfileError, WorkloadError
+from ..kernels import state as columns
+from ..profile import StepProfile, load_profile
+from ..profile.profile import NO_LIMIT, ProfileTables
+from ..randomness import check_seed, generator
+from ..schedule import Policy, make
+from ..trace import Trace, load_trace
+from .replay import ROUTE, Replay
+from .requests import Requests, closed_loop, open_loop
+from .result import SimResult, summarise
+from .warnings import run_warnings, trace_and_profile_warnings
+
+if TYPE_CHECKING:
+    from ..workload import Workload
+from .serving import MAX_RUNNING, ROUTERS, Serving, kv_capacity, require_whole
+
+
+def simulate(
+    trace: Trace | str | os.PathLike[str],
+    profile: StepProfile | str | os.PathLike[str],
+    policy: str | Policy = "lagged",
+    concurrency: int | None = None,
+    requests: int = 2000,
+    seed: int = 0,
+    calibration: Calibration | None = None,
+    *,
+    workload: Workload | None = None,
+    block_size: int | None = None,
+    serving: Serving | None = None,
+    log_steps: int = 4096,
+    **serving_options: Any,
+) -> SimResult:
+    """Replay a trace under a policy and a load.
+
+    Parameters
+    ----------
+    trace, profile : objects, paths or bundled names.
+    policy : name of DESIGN section 7 (`lagged:2`, `fixed:3`, ...) or a policy of `schedule`.
+    concurrency : users of the closed loop; give this or `workload`, not both.
+    requests : measured requests of the closed loop: the first so many admitted after warm-up.
+    calibration : applied to the logits; None replays σ(logit) and fits nothing.
+    workload : arrivals (open loop) instead of `concurrency`.
+    block_size : replay shorter blocks than the trace holds.
+    serving : a `Serving`, or its fields as keywords: `prefill` (disaggregated | chunked), `context` (tokens
+        every request reads; default prompt + position), `max_running` (default 256 with arrivals),
+        `batch_tokens` (most tokens in a pass with prefill in it), `kv_reserve` (share of memory kept free),
+        `graph_bytes` (memory each captured size takes, all GPUs together),
+        `kv_tokens` (KV capacity itself, instead of the profile's), `replicas`, `ranks_per_group`, `router`,
+        `warmup` (share of arrivals before the measured window).
+    log_steps : rows kept of the step log; a longer run keeps every n-th step.
+
+    Warm-up of the closed loop lasts until every user's first, staggered request has ended.
+    Raises WorkloadError, PolicyError, TraceError, ProfileError (a step that has no cost).
+    """
+    trace = trace if isinstance(trace, Trace) else load_trace(trace)
+    profile = profile if isinstance(profile, StepProfile) else load_profile(profile)
+    replay = Replay.of(trace, calibration, block_size)
+    policy = make(policy, block_size=replay.block_size) if isinstance(policy, str) else policy
+    serving = serving if serving is not None else Serving(**serving_options)
+    if (concurrency is None) == (workload is None):
+        raise WorkloadError("give either concurrency (closed loop) or workload (arrivals), and not both")
+    check_seed(seed)
+    if workload is None:
+        require_whole("concurrency", concurrency, 1)
+        require_whole("requests", requests, 1)
+        users = int(concurrency) * serving.replicas  # type: ignore[arg-type]
+        coming = closed_loop(replay, users, requests, seed)
+    else:
+        coming = open_loop(replay, trace, workload, seed)
+        requests = len(coming.arrival)
+    run = Run(replay, profile, serving, coming, requests, log_steps)
+    result = run.result(policy, seed, trace.confidence_sees_token)
+    result.warnings[:0] = [
+        *trace_and_profile_warnings(trace, profile, replay.block_size),
+        *(workload.warnings if workload is not None else ()),
+        *coming.warnings,
+    ]
+    return result
+
+
+class Run:
+    """One load, ready to be replayed under any policy by `result`; used directly by sweeps and plans."""
+
+    def __init__(
+        self,
+        replay: Replay,
+        profile: StepProfile,
+        serving: Serving,
+        coming: Requests,
+        requests: int,
+        log_steps: int = 0,
+        tables: ProfileTables | None = None,
+    ) -> None:
+        self.replay, self.profile, self.serving, self.coming = replay, profile, serving, coming
+        self.measured, self.log_steps = requests, max(log_steps, 0)
+        self.closed = len(coming.arrival) == 0
+        users = len(coming.offset) // serving.replicas
+        self.max_running = serving.max_running or (users if self.closed else MAX_RUNNING)
+        self.kv_capacity = kv_capacity(profile, serving)
+        largest = self.max_running * (1 + replay.block_size) + serving.batch_tokens
+        if tables is None or len(tables.verify) <= largest or len(tables.overhead) <= self.max_running:
+            tables = profile.tables(largest, self.max_running)
+        self.tables = tables
+        self._refuse_what_never_fits()
+
+    def _refuse_what_never_fits(self) -> None:
+        block = self.replay.block_size
+        fixed = self.serving.context
+        need = fixed if fixed is not None else self.coming.requests[:, 1:].sum(axis=1)
+        longest = int(np.max(need)) + 1 + block
+        if longest > self.kv_capacity:
+            raise WorkloadError(
+                f"a request needs {longest} KV tokens (context, and room for a block of {block}) but an "
+                f"engine of profile {self.profile.name!r} holds {self.kv_capacity}; lower the context or the "
+                "lengths, or use a profile with more memory"
+            )
+
+    def result(
+        self, policy: Policy, seed: int, sees_token: bool = False, bootstrap: bool = True
+    ) -> SimResult:
+        """Replay under one policy; the same `Run` gives every policy the same requests.
+
+        `bootstrap` False leaves the intervals out: they cost as much as a short run.
+        """
+        state = self._new_state(policy)
+        status = kernels.run_engine(
+            self._world(seed),
+            self._settings(),
+            engine_plan(policy, self),
+            self.tables,
+            state,
+            kernels.make_scratch(self.max_running, self.replay.block_size),
+        )
+        count, real = state.counts, state.sums
+        if status == kernels.REFUSED:
+            raise ProfileError(self.profile.refusal(int(count[columns.REFUSED_TOKENS])))
+        arrays = self._measured_arrays(state)
+        summary = summarise(
+            arrays,
+            count,
+            real,
+            closed=self.closed,
+            prefilled_here=self.serving.prefill == "chunked",
+            seed=seed if bootstrap else None,
+        )
+        return SimResult(
+            policy=policy.name,
+            lossless=policy.lossless(sees_token),
+            summary=summary,
+            warnings=run_warnings(summary, policy, sees_token, self.kv_capacity, self.profile),
+            replay=self.replay,
+            arrays=arrays,
+            log=state.log[: count[columns.RECORDED]],
+            log_stride=int(count[columns.STRIDE]),
+            counts=self._counts(state),
+        )
+
+    def _counts(self, state: kernels.State) -> dict[str, float]:
+        """Totals of the whole run, warm-up and drain included: what the laws are stated on."""
+        k, count = columns, state.counts
+        inside = np.isnan(state.times[:, k.FINISH]) if not self.closed else np.ones(len(state.jobs), bool)
+        return {
+            "injected": int(count[k.INJECTED]),
+            "finished": int(count[k.FINISHED]),
+            "running": int(state.rank[:, k.RUNNING].sum()),
+            "waiting": int(state.rank[:, k.WAITING].sum()),
+            "emitted": int(count[k.EMITTED]),
+            "emitted_by_unfinished": int(state.jobs[inside, k.J_EMITTED].sum()),
+            "steps": int(count[k.STEPS]),
+            "preempted": int(count[k.PREEMPTED]),
+            "kv_peak": int(count[k.KV_PEAK]),
+            "in_system_area": float(state.sums[k.IN_SYSTEM_AREA]),
+            "last_change": float(state.sums[k.LAST_CHANGE]),
+        }
+
+    def _measured_arrays(self, state: kernels.State) -> dict[str, np.ndarray]:
+        k = columns
+        measured = slice(0 if self.closed else self._warmup(), None)
+        times, facts = state.times[measured], state.facts[measured]
+        return {
+            "arrival_seconds": times[:, k.ARRIVAL],
+            "ready_seconds": times[:, k.READY],
+            "finish_seconds": times[:, k.FINISH],
+            "traced": facts[:, k.F_TRACED],
+            "tokens": facts[:, k.F_TOKENS],
+            "steps": facts[:, k.F_STEPS],
+            "verified": facts[:, k.F_VERIFIED],
+            "accepted": facts[:, k.F_ACCEPTED],
+            "preemptions": facts[:, k.F_PREEMPTED],
+        }
+
+    def _warmup(self) -> int:
+        return min(int(self.serving.warmup * self.measured), self.measured - 1)
+
+    def _new_state(self, policy: Policy) -> kernels.State:
+        s = self.serving
+        jobs = len(self.coming.offset) if self.closed else self.measured
+        lag = int(policy.parameter) if policy.code == kernels.LAGGED else 0
+        groups = s.replicas // s.ranks_per_group
+        return kernels.make_state(
+            self.measured, jobs, s.replicas, groups, self.max_running, lag, self.log_steps
+        )
+
+    def _settings(self) -> kernels.Settings:
+        s, limit = self.serving, self.profile.graph_limit
+        return kernels.Settings(
+            closed=self.closed,
+            warmup=0 if self.closed else self._warmup(),
+            router=ROUTERS.index(s.router),
+            group_size=s.ranks_per_group,
+            max_running=self.max_running,
+            kv_capacity=self.kv_capacity,
+            context=-1 if s.context is None else int(s.context),
+            chunked=s.prefill == "chunked",
+            batch_tokens=s.batch_tokens,
+            capture_limit=NO_LIMIT if limit is None else limit,
+        )
+
+    def _world(self, seed: int) -> kernels.World:
+        s, replay, coming = self.serving, self.replay, self.coming
+        choices = np.empty((0, 2), dtype=np.int32)
+        if s.router == "two-choices" and not self.closed:
+            choices = generator(seed, ROUTE).integers(0, s.replicas, size=(self.measured, 2), dtype=np.int32)
+        return kernels.World(
+            survival=replay.survival,
+            accepted=replay.accepted,
+            traced=np.ascontiguousarray(np.stack([replay.start, replay.length, coming.next_request], axis=1)),
+            requests=coming.requests,
+            arrival=coming.arrival,
+            offset=coming.offset,
+            choices=choices,
+        )
+
+
+def engine_plan(policy: Policy, run: Run) -> kernels.Plan:
+    """A policy as the numbers the engine loop reads."""
+    block = run.replay.block_size
+    lengths = np.zeros(run.max_running + 1, dtype=np.int64)
+    if policy.code in (kernels.FIXED, kernels.BATCH_TABLE):
+        lengths[1:] = [policy.length_for(r) for r in range(1, run.max_running + 1)]
+        if lengths.max() > block:
+            raise PolicyError(
+                f"policy {policy.name} verifies {lengths.max()} tokens but blocks hold {block}; "
+                "lower its parameter"
+            )
+    return kernels.Plan(
+        code=policy.code,
+        theta=float(policy.parameter) if policy.code == kernels.THRESHOLD else 0.0,
+        lag=int(policy.parameter) if policy.code == kernels.LAGGED else 1,
+        fixed=lengths,
+        minimum_gain=float(policy.minimum_gain or run.profile.minimum_gain),
+        drafts=policy.drafts,
+        pays_sync=policy.pays_sync,
+    )

@@ -1,0 +1,64 @@
+"""TODO-DOC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..profile import StepProfile
+from ..profile.profile import NO_LIMIT
+from ..schedule import Policy
+from ..trace import Trace
+from . import intervals
+
+
+def trace_and_profile_warnings(trace: Trace, profile: StepProfile, block_size: int) -> list[str]:
+    """What the inputs themselves make doubtful about any answer."""
+    warnings = [w for w in [profile.provenance_warning] if w] + list(trace.warnings)
+    drafted = profile.draft_block_size
+    if profile.draft is None:
+        warnings.append(
+            f"profile {profile.name!r} states no draft cost: if its steps were timed with a drafter, off is "
+            "charged for it too and the gain over off is overstated; if not, drafting is counted as free"
+        )
+    if profile.attention is None:
+        warnings.append(f"profile {profile.name!r} states no attention cost: context makes no step slower")
+    elif drafted is not None and drafted != block_size:
+        warnings.append(
+            f"draft cost of profile {profile.name!r} is for blocks of {drafted}; blocks of {block_size} are "
+            "replayed at the same cost"
+        )
+    kernels_only = profile.provenance.get("method") in ("composed", "roofline") and not profile.bias_seconds
+    if profile.overhead is None or kernels_only:
+        warnings.append(
+            f"profile {profile.name!r} holds no host time: real steps are slower, most at many requests; "
+            "`specsched profile fit-overhead` adds it from a measured run"
+        )
+    return warnings
+
+
+def run_warnings(
+    summary: dict[str, Any], policy: Policy, sees_token: bool, kv_tokens: int, profile: StepProfile
+) -> list[str]:
+    """What this run makes doubtful about its own figures."""
+    warnings = []
+    if not policy.lossless(sees_token):
+        why = "the confidences see the drafted token" if sees_token else "it decides on the present draft"
+        warnings.append(f"policy {policy.name} is not lossless at temperature > 0: {why}")
+    if policy.pays_sync and not profile.sync_seconds:
+        warnings.append(
+            f"policy {policy.name} waits for the present confidences, which profile {profile.name!r} prices "
+            "at nothing (sync_seconds 0): it is flattered"
+        )
+    if summary["extrapolated_steps"]:
+        share = summary["extrapolated_steps"] / max(summary["steps"], 1)
+        warnings.append(
+            f"{policy.name}: {share:.1%} of steps lie past the last point of profile {profile.name!r}"
+        )
+    if summary["distinct_requests"] < intervals.FEWEST_REQUESTS:
+        warnings.append(
+            f"only {summary['distinct_requests']} distinct traced requests: intervals are rough; "
+            f"record {intervals.FEWEST_REQUESTS} or more"
+        )
+    if kv_tokens == NO_LIMIT:
+        warnings.append(f"profile {profile.name!r} does not say its memory: KV capacity is not modelled")
+    return warnings

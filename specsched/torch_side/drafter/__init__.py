@@ -1,0 +1,1 @@
+"""Drafters: DSpark, DFlash and Eagle3."""

@@ -1,0 +1,172 @@
+"""What a drafter is made of: one frozen dataclass, read from and written to the DeepSpec `config.json`.
+
+Keys that DeepSpec does not know are grouped under `specsched`; a file without that group is read as the
+official implementation reads it, so published checkpoints need no change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Any
+
+from ...errors import FormatError
+
+HEAD_TYPES = ("none", "vanilla", "gated", "rnn")
+KINDS = {"Qwen3DSparkModel": "dspark", "Qwen3DFlashModel": "dflash", "Qwen3Eagle3Model": "eagle3"}
+
+
+@dataclass(frozen=True)
+class DrafterConfig:
+    """Sizes and switches of a drafter. Fields up to `num_target_layers` are DeepSpec's own names.
+
+    `target_layer_ids`: decoder layers of the target whose outputs are the features (-1: the embedding).
+    `draft_vocab_size`: rows of the LM head the drafter may propose (None: all of them). Elsewhere its
+    probability is exactly 0, which keeps rejection sampling lossless.
+    `shared_embeddings`: the file holds no `embed_tokens` and `lm_head`; they are the target's own.
+    `confidence_draft_stats`: the confidence head also sees the entropy and the largest probability of the
+    draft distribution at its position (functions of the context and of the tokens before it).
+    """
+
+    kind: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    block_size: int
+    target_layer_ids: tuple[int, ...]
+    mask_token_id: int = 0
+    markov_rank: int = 0
+    markov_head_type: str = "none"
+    enable_confidence_head: bool = False
+    confidence_head_with_markov: bool = False
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 1e6
+    num_target_layers: int = 0
+    draft_vocab_size: int | None = None
+    shared_embeddings: bool = False
+    confidence_draft_stats: bool = False
+
+    def __post_init__(self) -> None:
+        def need(ok: bool, message: str) -> None:
+            if not ok:
+                raise FormatError(f"drafter config: {message}")
+
+        need(self.kind in KINDS.values(), f"kind {self.kind!r} is none of {', '.join(KINDS.values())}")
+        need(self.block_size >= 1, f"block_size must be at least 1, is {self.block_size}")
+        need(
+            self.markov_head_type in HEAD_TYPES,
+            f"markov_head_type {self.markov_head_type!r} is none of {', '.join(HEAD_TYPES)}",
+        )
+        need(
+            (self.markov_head_type == "none") == (self.markov_rank == 0),
+            "markov_rank is 0 exactly when markov_head_type is none; "
+            f"got rank {self.markov_rank} and type {self.markov_head_type!r}",
+        )
+        need(
+            not (self.confidence_head_with_markov and self.markov_rank == 0),
+            "confidence_head_with_markov needs a Markov head (markov_rank > 0)",
+        )
+        need(bool(self.target_layer_ids), "target_layer_ids is empty; name at least one target layer")
+        ids = self.target_layer_ids
+        need(
+            all(a < b for a, b in pairwise(ids)),
+            f"target_layer_ids {list(ids)} must strictly increase",
+        )
+        need(
+            self.num_attention_heads % self.num_key_value_heads == 0,
+            f"{self.num_attention_heads} attention heads cannot be shared by "
+            f"{self.num_key_value_heads} key-value heads",
+        )
+        need(self.head_dim % 2 == 0, f"head_dim {self.head_dim} is odd; rotary positions need an even one")
+        need(
+            self.kind == "dspark" or self.markov_rank == 0,
+            f"a {self.kind} drafter has no Markov head; set markov_rank 0",
+        )
+        need(
+            0 <= self.mask_token_id < self.vocab_size,
+            f"mask_token_id {self.mask_token_id} is outside the vocabulary of {self.vocab_size}",
+        )
+
+    @property
+    def feature_size(self) -> int:
+        """Width of the concatenated target features of one position."""
+        return len(self.target_layer_ids) * self.hidden_size
+
+    def replace(self, **changes: Any) -> DrafterConfig:
+        """A copy with some fields changed (validated again)."""
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The DeepSpec `config.json`, with our own keys under `specsched`."""
+        architecture = next(a for a, kind in KINDS.items() if kind == self.kind)
+        own = {
+            name: getattr(self, name)
+            for name in ("draft_vocab_size", "shared_embeddings", "confidence_draft_stats")
+            if getattr(self, name) not in (None, False)
+        }
+        document = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name in ("kind", "draft_vocab_size", "shared_embeddings", "confidence_draft_stats", "rope_theta"):
+            del document[name]
+        document |= {
+            "architectures": [architecture],
+            "model_type": "qwen3",
+            "target_layer_ids": list(self.target_layer_ids),
+            "rope_parameters": {"rope_theta": self.rope_theta, "rope_type": "default"},
+            "attention_bias": False,
+            "hidden_act": "silu",
+            "tie_word_embeddings": False,
+        }
+        if self.markov_rank == 0:
+            del document["markov_head_type"]
+        if own:
+            document["specsched"] = own
+        return document
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any], where: str = "config.json") -> DrafterConfig:
+        """Read a DeepSpec (or our) `config.json`; `where` names the file in errors.
+
+        Raises FormatError for another architecture, a missing key, or a feature we do not compute.
+        """
+        architecture = (document.get("architectures") or ["nothing"])[0]
+        if architecture not in KINDS:
+            raise FormatError(
+                f"{where}: architecture {architecture!r} is not a drafter we read "
+                f"({', '.join(KINDS)}); is it a target model's folder?"
+            )
+        if document.get("attention_bias"):
+            raise FormatError(f"{where}: attention_bias is true; drafters with biases are not supported")
+        if any(t != "full_attention" for t in document.get("layer_types") or []):
+            raise FormatError(f"{where}: layer_types has sliding attention; only full_attention is supported")
+        rope = document.get("rope_parameters") or {}
+        if rope.get("rope_type", "default") != "default":
+            raise FormatError(f"{where}: rope_type {rope['rope_type']!r}; only 'default' is supported")
+        own = document.get("specsched") or {}
+        known = {f.name: f for f in fields(cls)}
+        values: dict[str, Any] = {"kind": KINDS[architecture]}
+        for name in known:
+            if name in document and document[name] is not None:
+                values[name] = document[name]
+            elif name in own:
+                values[name] = own[name]
+        values["rope_theta"] = float(rope.get("rope_theta", document.get("rope_theta", 1e6)))
+        values["target_layer_ids"] = tuple(int(i) for i in values.get("target_layer_ids", ()))
+        if KINDS[architecture] == "eagle3":
+            values.setdefault("block_size", document.get("ttt_length", 7))
+        if values.get("markov_rank", 0) == 0:
+            values["markov_head_type"] = "none"
+        if not values.get("enable_confidence_head", False):
+            values["confidence_head_with_markov"] = False
+        missing = [
+            n for n, f in known.items() if n not in values and repr(f.default).startswith("<dataclasses")
+        ]
+        if missing == ["head_dim"] and values.get("num_attention_heads"):
+            values["head_dim"] = values["hidden_size"] // values["num_attention_heads"]
+            missing = []
+        if missing:
+            raise FormatError(f"{where}: key {missing[0]!r} is missing; a DeepSpec drafter config has it")
+        return cls(**values)

@@ -1,0 +1,1 @@
+"""A small engine that decodes speculatively, token by token."""

@@ -1,0 +1,163 @@
+"""Speculative decoding of prompts, and how well a drafter does on them. The engine itself is `engine.py`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ... import schedule
+from ...calibration.metrics import auc, ece, sigmoid, survival
+from ...errors import SpecschedError
+from ..drafter.base import Drafter
+from ..drafter.dspark import load_drafter
+from ..target.decoder import Target
+from ..target.weights import load_target
+from .engine import Calibrated, Costs, Engine, Output, Request, Round, StepTiming
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+from .prompts import ids_of, read_prompts
+
+__all__ = [
+    "Engine",
+    "Output",
+    "Request",
+    "Round",
+    "StepTiming",
+    "evaluate",
+    "generate",
+    "read_prompts",
+    "statistics",
+]
+
+
+def generate(
+    target: Target,
+    drafter: Drafter | None,
+    requests: Sequence[Request],
+    policy: str | schedule.Policy = "fixed",
+    *,
+    temperature: float = 1.0,
+    seed: int = 0,
+    max_batch: int = 16,
+    profile: Costs | None = None,
+    calibration: Calibrated | None = None,
+) -> list[Output]:
+    """Answer all requests, at most `max_batch` at a time; outputs in the order of `requests`.
+
+    The text depends on (seed, request key, policy, temperature) and, beyond rounding, not on the batch.
+    """
+    gamma = 0 if drafter is None else drafter.block_size
+    longest = max((len(r.prompt_ids) + r.max_tokens for r in requests), default=0)
+    engine = Engine(
+        target,
+        drafter,
+        policy,
+        temperature=temperature,
+        seed=seed,
+        max_batch=max(1, min(max_batch, len(requests))),
+        capacity=longest + gamma + 1,
+        profile=profile,
+        calibration=calibration,
+    )
+    outputs = [engine.submit(request) for request in requests]
+    engine.run()
+    return outputs
+
+
+def evaluate(
+    target: Target | str,
+    drafter: Drafter | str | None,
+    prompts: str | os.PathLike[str] | Sequence[dict[str, Any]],
+    *,
+    policy: str | schedule.Policy = "fixed",
+    temperature: float = 0.0,
+    max_tokens: int = 128,
+    seed: int = 0,
+    max_batch: int = 16,
+    profile: Costs | None = None,
+    calibration: Calibrated | None = None,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> dict[str, Any]:
+    """What `specsched drafter eval --json` prints, as plain lists and numbers.
+
+    target, drafter: objects, or names to load; prompts: a JSON file or its rows (see `read_prompts`).
+    {"samples": [{"output_ids", "rounds": [{"position", "draft_ids", "confidence_logits", "verified",
+    "accepted"}]}], and what `statistics` gives}. Samples are in file order; `output_ids` has at most
+    `max_tokens`.
+
+    As in DeepSpec's evaluation a round starts from every anchor among those tokens, so the last round's own
+    tokens may lie past the end.
+    """
+    if max_tokens < 1:
+        raise SpecschedError(f"max_tokens is {max_tokens}; at least one token must be produced")
+    target = load_target(target, device, dtype) if isinstance(target, str) else target
+    drafter = load_drafter(drafter, target) if isinstance(drafter, str) else drafter
+    rows = read_prompts(prompts) if isinstance(prompts, (str, os.PathLike)) else list(prompts)
+    requests = [
+        Request(tuple(ids_of(target, row, i)), max_tokens + 1, i, str(row.get("domain", "unknown")))
+        for i, row in enumerate(rows)
+    ]
+    outputs = generate(
+        target,
+        drafter,
+        requests,
+        policy,
+        temperature=temperature,
+        seed=seed,
+        max_batch=max_batch,
+        profile=profile,
+        calibration=calibration,
+    )
+    samples = [
+        {
+            "output_ids": out.output_ids[:max_tokens],
+            "rounds": [
+                {
+                    "position": r.position,
+                    "draft_ids": list(r.draft_ids),
+                    "confidence_logits": list(r.confidence_logits),
+                    "verified": r.verified,
+                    "accepted": r.accepted,
+                }
+                for r in out.rounds
+            ],
+        }
+        for out in outputs
+    ]
+    return {"samples": samples, **statistics([r for out in outputs for r in out.rounds], calibration)}
+
+
+def statistics(rounds: Sequence[Round], calibration: Calibrated | None = None) -> dict[str, Any]:
+    """Figures of a set of rounds; each list has γ entries, None where nothing was observed.
+
+    {"rounds", "tau": mean accepted + 1, "conditional_acceptance": P(k accepted | k-1 accepted and k
+    verified), "auc" and "ece" of the survival at k against "accepted >= k", over rounds that verified k}. A
+    policy that trims by confidence makes these a selection: use `fixed` to judge a drafter.
+    """
+    if not rounds:
+        return {"rounds": 0, "tau": None, "conditional_acceptance": [], "auc": [], "ece": []}
+    logits = np.array([r.confidence_logits for r in rounds], dtype=np.float64)
+    verified = np.array([r.verified for r in rounds])
+    accepted = np.array([r.accepted for r in rounds])
+    chances = survival(sigmoid(logits) if calibration is None else calibration.apply(logits))
+    gamma = logits.shape[1]
+    figures: dict[str, list[float | None]] = {"conditional_acceptance": [], "auc": [], "ece": []}
+    for k in range(gamma):
+        seen = verified > k
+        reached = seen & (accepted >= k)
+        labels = accepted[seen] > k
+        figures["conditional_acceptance"].append(_mean(accepted[reached] > k))
+        area = auc(chances[seen, k], labels) if seen.any() else float("nan")
+        figures["auc"].append(None if np.isnan(area) else area)
+        figures["ece"].append(ece(chances[seen, k], labels) if seen.any() else None)
+    return {"rounds": len(rounds), "tau": float(accepted.mean() + 1), **figures}
+
+
+def _mean(values: NDArray[np.bool_]) -> float | None:
+    return float(values.mean()) if len(values) else None

@@ -1,0 +1,1 @@
+"""Measuring what a step costs, on a GPU or a CPU."""

@@ -1,0 +1,353 @@
+"""Recording traces from any target, drafter and prompts: dense (`coupling.py`) or sequential (the engine's
+log).
+
+    prompts -> batches -> [ sample the text | draft along it ] -> parts on disk -> one trace
+
+Every batch becomes a part before the next one starts, so an interrupted recording goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import io
+import json
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ...errors import TraceError
+from ...files.disk import atomic_write, read_json, write_json
+from ...trace import Trace
+from ..drafter.base import Drafter
+from ..drafter.dspark import load_drafter
+from ..engine.engine import Request
+from ..engine.evaluation import generate
+from ..engine.prompts import ids_of, read_prompts
+from ..target.decoder import Target
+from ..target.weights import load_target
+from ..training.sample import prompt_ids
+from .coupling import Rows, Text, dense_rows, load_texts, sample_texts, save_texts
+
+_TURNS = 8  # random keys set aside for the turns of one conversation
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a recording depends on beside the models and prompts."""
+
+    mode: str = "dense"
+    temperature: float = 1.0
+    max_tokens: int = 200
+    seed: int = 0
+    samples: int = 1
+    max_prompt: int | None = None
+    batch: int = 32
+    domain: str | None = None
+
+
+class Recorded(NamedTuple):
+    """One recorded request."""
+
+    rows: Rows
+    domain: str
+    prompt_tokens: int
+
+
+def record(
+    target: Target | str,
+    drafter: Drafter | str,
+    prompts: str | os.PathLike[str] | Sequence[dict[str, Any]],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    anchors: int | None = None,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    licence: str | None = None,
+    about: str | None = None,
+    progress: Callable[[str], None] | None = None,
+    names: tuple[str, str] | None = None,
+    texts: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Trace:
+    """Record a trace; saved at `out` when given, and then resumable.
+
+    target, drafter: objects, or names to load; prompts: rows or a file of `decode.read_prompts`. A row with
+    several "turns" is a conversation whose later turns follow the target's own replies, a request each.
+    `settings` are the fields of `Settings`: mode ("dense" or "sequential"), temperature, max_tokens, seed,
+    samples (passes over the prompts, each with other random numbers), max_prompt (longer prompts, in tokens,
+    are left out), batch, domain (of rows that name none). `anchors` stops at the first batch that reaches as
+    many. `about` and `licence` go into the metadata; `names` = (target, drafter) names there. `texts`: a
+    folder where sampled texts are kept (dense mode): other drafters with the same layers and block size
+    then meet the very same texts, and nothing is sampled twice.
+
+    Parts are kept in the folder `<out>.parts`; calling again with the same settings goes on there, with
+    others raises `TraceError`. Answers of one token have an anchor with nothing after it, hence no rows.
+    """
+    s = Settings(**settings)
+    if s.mode not in ("dense", "sequential"):
+        raise TraceError(f"mode is {s.mode!r}; it must be 'dense' or 'sequential'")
+    if s.max_tokens < 2 or s.samples < 1 or s.batch < 1:
+        raise TraceError("recording needs max_tokens >= 2, samples >= 1 and batch >= 1")
+    target_name, drafter_name = (Path(n).name for n in names or (_name(target), _name(drafter)))
+    target = load_target(target, device, dtype) if isinstance(target, str) else target
+    drafter = load_drafter(drafter, target, _precision(target)) if isinstance(drafter, str) else drafter
+    if isinstance(prompts, (str, os.PathLike)):
+        source, rows = Path(prompts).name, read_prompts(prompts)
+    else:
+        source, rows = "rows", list(prompts)
+    fingerprint = _fingerprint(target, drafter, rows, s)
+    library = _Library(None if texts is None else Path(texts), target, drafter, s)
+    parts = _Parts(None if out is None else Path(f"{out}.parts"), fingerprint)
+    done: list[Recorded] = []
+    used = 0
+    for number, chosen in enumerate(_batches(rows, s)):
+        if anchors is not None and sum(len(r.rows.position) for r in done) >= anchors:
+            break
+        found = parts.load(number)
+        if found is None:
+            found = _record_batch(target, drafter, chosen, s, library)
+            parts.save(number, found)
+        done += found
+        used += len(chosen)
+        if progress is not None:
+            count = sum(len(r.rows.position) for r in done)
+            progress(f"{used} prompts, {len(done)} requests, {count} anchors")
+    provenance = {
+        "method": "recorded",
+        "about": about or "",
+        "tool": "specsched.torch_side.record",
+        "date": datetime.date.today().isoformat(),
+        "host": {"machine": platform.machine(), "device": str(target.device), "torch": torch.__version__},
+        "prompts": source,
+        "prompt_rows": len(rows),
+        "prompt_passes_used": used / len(rows),
+        **fingerprint,
+    }
+    metadata = {
+        "mode": s.mode,
+        "block_size": drafter.block_size,
+        "target": target_name,
+        "drafter": drafter_name,
+        "temperature": s.temperature,
+        "seed": s.seed,
+        "confidence_sees_token": False,
+        "licence": licence,
+        "provenance": provenance,
+    }
+    trace = _assemble(done, metadata)
+    if out is not None:
+        trace.save(out)
+        parts.remove()
+    return trace
+
+
+def _name(model: Target | Drafter | str) -> str:
+    if isinstance(model, str):
+        return Path(model).name
+    return model.config.name if isinstance(model, Target) else model.config.kind
+
+
+def _fingerprint(target: Target, drafter: Drafter, rows: list[dict[str, Any]], s: Settings) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(drafter.own_state().items()):
+        digest.update(name.encode() + tensor.detach().float().cpu().contiguous().numpy().tobytes())
+    return {
+        **asdict(s),
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "drafter_sha256": digest.hexdigest(),
+        "prompts_sha256": hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),
+    }
+
+
+def _batches(rows: list[dict[str, Any]], s: Settings) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+    """Batches of (random key, row): `samples` passes over the rows, no key twice."""
+    numbered = [(_TURNS * (i + n * len(rows)), row) for n in range(s.samples) for i, row in enumerate(rows)]
+    for start in range(0, len(numbered), s.batch):
+        yield numbered[start : start + s.batch]
+
+
+def _record_batch(
+    target: Target,
+    drafter: Drafter,
+    chosen: list[tuple[int, dict[str, Any]]],
+    s: Settings,
+    library: _Library,
+) -> list[Recorded]:
+    """All turns of a batch of prompts, first turns first."""
+    replies: dict[int, list[str]] = {key: [] for key, _ in chosen}
+    done: list[Recorded] = []
+    for turn in range(max(len(row.get("turns", "x")) if "turns" in row else 1 for _, row in chosen)):
+        keys, prompts, domains = [], [], []
+        for key, row in chosen:
+            turns = row.get("turns", ["the only one"])
+            if turn >= min(len(turns), _TURNS) or len(replies[key]) < turn:
+                continue
+            ids = prompt_ids(target, turns[: turn + 1], replies[key]) if turn else ids_of(target, row, key)
+            if s.max_prompt is None or len(ids) <= s.max_prompt:
+                keys.append(key + turn)
+                prompts.append(ids)
+                domains.append(str(row.get("domain") or s.domain or "unknown"))
+        if not prompts:
+            break
+        if s.mode == "dense":
+            made = _dense_turn(target, drafter, prompts, keys, s, library)
+        else:
+            made = _sequential_turn(target, drafter, prompts, keys, s)
+        for key, ids, domain, (rows, answer) in zip(keys, prompts, domains, made, strict=True):
+            done.append(Recorded(rows, domain, len(ids)))
+            if target.tokenizer is not None:
+                text = [t for t in answer if t not in target.config.eos_token_ids]
+                replies[key - turn].append(target.tokenizer.decode(text))
+    return done
+
+
+Turn = list[tuple[Rows, list[int]]]
+
+
+def _dense_turn(
+    target: Target,
+    drafter: Drafter,
+    prompts: list[list[int]],
+    keys: list[int],
+    s: Settings,
+    library: _Library,
+) -> Turn:
+    texts = library.texts(prompts, keys)
+    return [
+        (
+            dense_rows(target, drafter, text, s.temperature, s.seed, key),
+            text.tokens[text.prompt : text.prompt + text.answer].tolist(),
+        )
+        for text, key in zip(texts, keys, strict=True)
+    ]
+
+
+class _Library:
+    """Sampled texts, kept in a folder when there is one: a file per batch and turn, named by what it
+    depends on."""
+
+    def __init__(self, folder: Path | None, target: Target, drafter: Drafter, s: Settings) -> None:
+        self.folder, self.target, self.s = folder, target, s
+        self.layers, self.lookahead = tuple(drafter.target_layer_ids), drafter.block_size
+
+    def texts(self, prompts: list[list[int]], keys: list[int]) -> list[Text]:
+        """The texts of these prompts, sampled unless they are in the folder."""
+        s, target = self.s, self.target
+
+        def sample() -> list[Text]:
+            layers, ahead = self.layers, self.lookahead
+            return sample_texts(target, layers, ahead, prompts, keys, s.max_tokens, s.temperature, s.seed)
+
+        if self.folder is None:
+            return sample()
+        depends = [target.config.name, str(target.dtype), self.layers, self.lookahead, s.max_tokens]
+        depends += [s.temperature, s.seed, prompts, keys]
+        path = self.folder / f"{hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:16]}.texts"
+        if path.is_file():
+            return load_texts(path, target.device)
+        texts = sample()
+        save_texts(path, texts)
+        return texts
+
+
+def _precision(target: Target) -> torch.dtype:
+    """On a CPU the drafter runs in float32, whatever the target does: it is small."""
+    return torch.float32 if target.device.type == "cpu" else target.dtype
+
+
+def _sequential_turn(
+    target: Target, drafter: Drafter, prompts: list[list[int]], keys: list[int], s: Settings
+) -> Turn:
+    requests = [Request(tuple(ids), s.max_tokens, key) for ids, key in zip(prompts, keys, strict=True)]
+    outputs = generate(
+        target, drafter, requests, "fixed", temperature=s.temperature, seed=s.seed, max_batch=s.batch
+    )
+    gamma = drafter.block_size
+    return [
+        (
+            Rows(
+                np.array([r.position for r in out.rounds], np.int64),
+                np.array([r.confidence_logits for r in out.rounds], np.float32).reshape(-1, gamma),
+                np.array([r.accepted for r in out.rounds], np.int64),
+            ),
+            out.output_ids,
+        )
+        for out in outputs
+    ]
+
+
+def _assemble(done: list[Recorded], metadata: dict[str, Any]) -> Trace:
+    done = [r for r in done if len(r.rows.position)]
+    if not done:
+        raise TraceError("nothing recorded: every prompt too long, or every answer a single token")
+    counts = [len(r.rows.position) for r in done]
+    return Trace.from_arrays(
+        np.repeat(np.arange(len(done)), counts),
+        np.concatenate([r.rows.position for r in done]),
+        np.concatenate([r.rows.confidence_logit for r in done]),
+        np.concatenate([r.rows.accepted for r in done]),
+        domain=np.repeat([r.domain for r in done], counts),
+        prompt_tokens=np.repeat([r.prompt_tokens for r in done], counts),
+        metadata=metadata,
+        where="recording",
+    )
+
+
+class _Parts:
+    """Finished batches of a recording in a folder, with the settings they were made under."""
+
+    def __init__(self, folder: Path | None, fingerprint: dict[str, Any]) -> None:
+        self.folder = folder
+        if folder is None:
+            return
+        about = folder / "settings.json"
+        if about.is_file() and (before := read_json(about, TraceError)) != fingerprint:
+            different = sorted(k for k in fingerprint if before.get(k) != fingerprint[k])
+            raise TraceError(
+                f"{folder} holds an unfinished recording with other settings ({', '.join(different)}); "
+                "finish it with those, delete the folder, or record to another file"
+            )
+        write_json(about, fingerprint)
+
+    def _path(self, number: int) -> Path | None:
+        return None if self.folder is None else self.folder / f"part-{number:05d}.npz"
+
+    def load(self, number: int) -> list[Recorded] | None:
+        path = self._path(number)
+        if path is None or not path.is_file():
+            return None
+        with np.load(path) as z:
+            cut = np.cumsum(z["counts"])[:-1]
+            columns = (np.split(z[name], cut) for name in ("position", "confidence_logit", "accepted"))
+            rows = [Rows(*columns_of_one) for columns_of_one in zip(*columns, strict=True)]
+            about = zip(rows, z["domain"].tolist(), z["prompt_tokens"].tolist(), strict=True)
+            return [Recorded(r, str(d), int(p)) for r, d, p in about] if len(z["counts"]) else []
+
+    def save(self, number: int, found: list[Recorded]) -> None:
+        path = self._path(number)
+        if path is None:
+            return
+        rows = [r.rows for r in found]
+        arrays: dict[str, Any] = {
+            "counts": np.array([len(r.position) for r in rows], np.int64),
+            "domain": np.array([r.domain for r in found], dtype=np.str_),
+            "prompt_tokens": np.array([r.prompt_tokens for r in found], np.int64),
+        }
+        for i, name in enumerate(Rows._fields):
+            arrays[name] = np.concatenate([r[i] for r in rows]) if rows else np.zeros(0)
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)
+        with atomic_write(path, "wb") as stream:
+            stream.write(buffer.getvalue())
+
+    def remove(self) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,99 @@
+"""Columns of a trace file: from Arrow to plain numpy arrays, refusing what is not a number with its row."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import TraceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def metadata_of(table: pa.Table, where: str) -> dict[str, Any]:
+    raw = (table.schema.metadata or {}).get(b"specsched")
+    if raw is None:
+        raise TraceError(
+            f"{where} is Parquet but no trace: its schema metadata has no `specsched` entry; "
+            "if it is another tool's log, `specsched convert` reads it"
+        )
+    try:
+        metadata = json.loads(raw)
+    except (json.JSONDecodeError, UnicodeDecodeError) as e:
+        raise TraceError(
+            f"{where}: the `specsched` metadata is not JSON ({e}); write the file again"
+        ) from None
+    if not isinstance(metadata, dict):
+        raise TraceError(
+            f"{where}: the `specsched` metadata must be a JSON object, got {type(metadata).__name__}"
+        )
+    return metadata
+
+
+def whole_numbers(values: Any, n: int, name: str, where: str) -> np.ndarray:
+    """C-contiguous int64[n]; numbers that are not whole are refused with their row."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iuf":
+        raise TraceError(f"{where}: {name} holds {array.dtype} values; it must hold whole numbers")
+    if array.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            bad = ~(array == np.floor(array)) | ~np.isfinite(array)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise TraceError(f"{where}, row {row}: {name} is {array[row]}; it must be a whole number")
+    if array.shape != (n,):
+        raise TraceError(f"{where}: {name} has shape {array.shape}; confidence_logit has {n} rows")
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def numbers(table: pa.Table, name: str, where: str) -> np.ndarray:
+    import pyarrow as pa
+
+    kind = table.schema.field(name).type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise TraceError(f"{where}: column {name} has type {kind}; it must hold numbers")
+    return table[name].to_numpy()
+
+
+def logits(column: pa.ChunkedArray, where: str) -> np.ndarray:
+    """float32[n, γ] from a list column; variable-size lists are taken when all have the same length."""
+    import pyarrow as pa
+
+    kind = column.type
+    is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not is_list or not pa.types.is_floating(kind.value_type):
+        raise TraceError(f"{where}: confidence_logit has type {kind}; expected a fixed-size list of float32")
+    flat = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if pa.types.is_fixed_size_list(kind):
+        gamma = kind.list_size
+    else:
+        sizes = flat.value_lengths().to_numpy(zero_copy_only=False)
+        gamma = int(sizes[0]) if len(sizes) else 0
+        if (sizes != gamma).any():
+            row = int(np.argmax(sizes != gamma))
+            raise TraceError(f"{where}, row {row}: {sizes[row]} confidences; the rows before it have {gamma}")
+    values = flat.flatten()
+    if values.null_count:
+        row = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) // max(gamma, 1)
+        raise TraceError(
+            f"{where}, row {row}: confidence_logit holds a null; every draft position needs a number"
+        )
+    array = values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+    return np.ascontiguousarray(array.reshape(len(flat), gamma))
+
+
+def domains(column: pa.ChunkedArray, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    import pyarrow as pa
+
+    kind = column.type
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(value) or pa.types.is_large_string(value)):
+        raise TraceError(f"{where}: domain has type {kind}; expected texts")
+    encoded = (column if pa.types.is_dictionary(kind) else column.dictionary_encode()).unify_dictionaries()
+    if not encoded.num_chunks:
+        return np.zeros(0, np.int64), ()
+    codes = np.concatenate([c.indices.to_numpy() for c in encoded.chunks]).astype(np.int64)
+    return codes, tuple(encoded.chunk(0).dictionary.to_pylist())

@@ -1,0 +1,78 @@
+"""TODO-DOC."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import TraceError
+from ..files.disk import resolve
+from ..files.kind import refuse_other_kind
+from .columns import domains, logits, metadata_of, numbers, whole_numbers
+from .trace import validate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+from .trace import Trace
+
+COLUMNS = ("request", "position", "confidence_logit", "accepted", "domain", "prompt_tokens")
+
+
+def load_trace(name: str | os.PathLike[str]) -> Trace:
+    """A trace from a path, else the bundled one of that name (`chat`, `chat.parquet`).
+
+    Raises TraceError; WorkloadError for an object that is no path (a profile given in the trace's place).
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    refuse_other_kind(name, "trace", TraceError)
+    path = resolve(name, "traces", ".parquet", TraceError)
+    try:
+        # No threads: the file is small, and replays run in threads of their own.
+        table = pq.read_table(path, use_threads=False)
+    except (pa.ArrowException, OSError) as e:
+        first = str(e).splitlines()[0] if str(e) else type(e).__name__
+        raise TraceError(
+            f"{path} is not a readable Parquet file ({first}); is it truncated, or another format? "
+            "fetch or write it again, or see `specsched convert`"
+        ) from None
+    return from_arrow(table, str(path))
+
+
+def from_arrow(table: pa.Table, where: str = "trace") -> Trace:
+    """A validated Trace from an Arrow table with the columns and schema metadata of the format."""
+    metadata = metadata_of(table, where)
+    missing = [name for name in COLUMNS if name not in table.column_names]
+    if missing:
+        raise TraceError(
+            f"{where}: no column {', '.join(missing)}; a trace needs {', '.join(COLUMNS)} "
+            "(`specsched convert` writes them from other tools' logs)"
+        )
+    for name in (*COLUMNS, "arrival_seconds"):
+        if name in table.column_names and table[name].null_count:
+            row = int(np.flatnonzero(table[name].is_null().to_numpy())[0])
+            raise TraceError(f"{where}, row {row}: {name} is null; every row needs a value")
+    logit = logits(table["confidence_logit"], where)
+    codes, names = domains(table["domain"], where)
+    n = table.num_rows
+    trace = Trace(
+        request=whole_numbers(numbers(table, "request", where), n, "request", where),
+        position=whole_numbers(numbers(table, "position", where), n, "position", where),
+        confidence_logit=logit,
+        accepted=whole_numbers(numbers(table, "accepted", where), n, "accepted", where),
+        domain=codes,
+        domain_names=names,
+        prompt_tokens=whole_numbers(numbers(table, "prompt_tokens", where), n, "prompt_tokens", where),
+        arrival_seconds=(
+            np.ascontiguousarray(numbers(table, "arrival_seconds", where), dtype=np.float64)
+            if "arrival_seconds" in table.column_names
+            else None
+        ),
+        metadata=metadata,
+        where=where,
+    )
+    validate(trace)
+    return trace

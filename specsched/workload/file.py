@@ -1,0 +1,256 @@
+"""Files of arrivals, each recognised by its columns, read as plain arrays in blocks of bounded memory.
+
+| format | arrival | lengths |
+|---|---|---|
+| Azure LLM inference traces 2023, 2024 (CSV) | TIMESTAMP, a date | ContextTokens, GeneratedTokens |
+| BurstGPT (CSV) | Timestamp, seconds | Request tokens, Response tokens |
+| Mooncake (JSON lines) | timestamp, milliseconds | input_length, output_length |
+| Vidur (CSV) | arrived_at, seconds | num_prefill_tokens, num_decode_tokens |
+| plain (CSV, JSON lines) | arrival_seconds or arrival_s | prompt_tokens, output_tokens, domain: optional |
+| ServeGen client windows (CSV) | t_s, rate_rps, cv, family, p1, p2 per client: a generator | none |
+| our own confidence traces (Parquet) | arrival_seconds | prompt_tokens, one row a decoded token |
+
+CSV and JSON lines may be gzipped. Requests without an output token (failed ones) are dropped, rows out of
+order are sorted, dates start at 0: `metadata` and its `warnings` say what was done.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import WorkloadError
+from ..randomness import check_seed
+from .blocks import Layout, csv_blocks, json_blocks, open_bytes, parquet_blocks, refuse
+from .workload import Workload
+
+
+def load_workload(path: str | os.PathLike[str], requests: int | None = None, seed: int = 0) -> Workload:
+    """Read arrivals from a file, its format told by its columns (listed above).
+
+    `requests` keeps the first so many. `seed` matters to ServeGen client windows alone, which are a
+    generator. Raises WorkloadError naming file, row (1-based, header not counted) and column.
+    """
+    columns = read_columns(path, requests=requests, seed=check_seed(seed))
+    workload = Workload(
+        name=os.fspath(path),
+        arrival_seconds=columns.arrival_seconds,
+        prompt_tokens=columns.prompt_tokens,
+        output_tokens=columns.output_tokens,
+        domain=columns.domain,
+        domain_names=columns.domain_names,
+        request_ids=columns.request_ids,
+        metadata=columns.metadata,
+    )
+    return workload if requests is None else workload.head(requests)
+
+
+class Columns(NamedTuple):
+    """What a file of arrivals holds; arrays as in `workload.Workload`, sorted by arrival."""
+
+    arrival_seconds: NDArray[np.float64]
+    prompt_tokens: NDArray[np.int64] | None
+    output_tokens: NDArray[np.int64] | None
+    domain: NDArray[np.int64] | None
+    domain_names: tuple[str, ...]
+    request_ids: NDArray[np.int64] | None
+    metadata: dict[str, Any]
+
+
+PLAIN = Layout("plain", "arrival_seconds", 1.0, "prompt_tokens", "output_tokens", False)
+LAYOUTS = (
+    Layout("Azure LLM inference trace", "TIMESTAMP", None, "ContextTokens", "GeneratedTokens", True),
+    Layout("BurstGPT", "Timestamp", 1.0, "Request tokens", "Response tokens", True),
+    Layout("Mooncake", "timestamp", 1e-3, "input_length", "output_length", True),
+    Layout("Vidur", "arrived_at", 1.0, "num_prefill_tokens", "num_decode_tokens", True),
+    PLAIN,
+    Layout("plain", "arrival_s", 1.0, "prompt_tokens", "output_tokens", False),
+)
+_SERVEGEN = ("client", "t_s", "rate_rps", "cv", "family", "p1", "p2")
+
+
+def read_columns(path: str | os.PathLike[str], requests: int | None = None, seed: int = 0) -> Columns:
+    """Read any file of the table above.
+
+    `requests` is a hint (a generator stops there), `seed` feeds generators. Raises WorkloadError naming the
+    file, the row (1-based, header not counted) and the column.
+    """
+    file = Path(path)
+    if not file.is_file():
+        kind = "is a folder" if file.is_dir() else "does not exist"
+        raise WorkloadError(f"arrivals file {file} {kind}; give a CSV, JSON lines or Parquet file")
+    stem = file.name.lower().removesuffix(".gz")
+    if stem.endswith((".parquet", ".pq")):
+        return _read_trace(file)
+    first = _first_line(file)
+    if first.lstrip().startswith("{"):
+        try:
+            names = list(json.loads(first))
+        except ValueError:
+            raise WorkloadError(f"{file}, row 1: is not one JSON object per line; write JSON lines") from None
+        layout, found = _recognise(file, names)
+        return _assemble(file, layout, json_blocks(file, layout, found))
+    names = next(csv.reader([first]), [])
+    if set(_SERVEGEN) <= {_plain(n) for n in names}:
+        from .servegen import generate
+
+        arrival, metadata = generate(file, requests, seed)
+        return Columns(arrival, None, None, None, (), None, metadata)
+    layout, found = _recognise(file, names)
+    return _assemble(file, layout, csv_blocks(file, layout, found))
+
+
+def _first_line(file: Path) -> str:
+    try:
+        with open_bytes(file) as stream:
+            line = stream.readline(1 << 22).decode("utf-8-sig")
+    except (OSError, EOFError) as e:
+        raise WorkloadError(f"cannot read {file}: {e}; is it complete and readable?") from None
+    except UnicodeDecodeError:
+        raise WorkloadError(f"{file} is not UTF-8 text; give a CSV, JSON lines or .parquet file") from None
+    if not line.strip():
+        raise WorkloadError(f"{file} is empty; expected a header line or JSON lines")
+    return line
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower()
+
+
+def _recognise(file: Path, names: list[str]) -> tuple[Layout, dict[str, str]]:
+    """The layout whose columns are all there, and {role: column as spelt in the file}."""
+    spelt = {_plain(name): name for name in names}
+    for layout in LAYOUTS:
+        roles = {"arrival": layout.arrival, "prompt": layout.prompt, "output": layout.output}
+        found = {role: spelt[_plain(n)] for role, n in roles.items() if _plain(n) in spelt}
+        if "arrival" in found and (not layout.lengths_required or len(found) == 3):
+            if layout.name == "plain" and "domain" in spelt:
+                found["domain"] = spelt["domain"]
+            return layout, found
+    known = "; ".join(f"{x.name}: {x.arrival}, {x.prompt}, {x.output}" for x in LAYOUTS)
+    raise WorkloadError(
+        f"{file}: no known format has the columns {', '.join(names)}. Known: {known}. "
+        "Rename the columns to arrival_seconds, prompt_tokens, output_tokens"
+    )
+
+
+def _assemble(file: Path, layout: Layout, blocks: Iterator[dict[str, Any]]) -> Columns:
+    """Join blocks; drop requests without output, sort by arrival, start dates at 0."""
+    parts: dict[str, list[NDArray[Any]]] = {}
+    codes: dict[str, int] = {}
+    rows = 0
+    for block in blocks:
+        if "domain" in block:
+            local, names = block["domain"]
+            block["domain"] = np.array([codes.setdefault(n, len(codes)) for n in names], dtype=np.int64)[
+                local
+            ]
+        rows += len(block["arrival"])
+        if "output" in block:
+            # As early as possible: what is dropped costs no memory.
+            keep = block["output"] > 0
+            if not keep.all():
+                block = {role: values[keep] for role, values in block.items()}
+        for role, values in block.items():
+            parts.setdefault(role, []).append(values)
+    columns = {role: np.concatenate(parts.pop(role)) for role in list(parts)}
+    arrival = columns.get("arrival", np.empty(0))
+    if len(arrival) == 0:
+        raise WorkloadError(
+            f"{file} holds no request with an output token ({rows} rows read); nothing to serve"
+        )
+    warnings = []
+    dropped = rows - len(arrival)
+    if dropped:
+        warnings.append(f"{file.name}: {dropped} of {rows} requests have no output token and were dropped")
+    unsorted = bool((np.diff(arrival) < 0).any())
+    if unsorted:
+        order = np.argsort(arrival, kind="stable")
+        columns = {role: values[order] for role, values in columns.items()}
+        arrival = columns["arrival"]
+        warnings.append(f"{file.name}: rows were not in order of arrival and were sorted")
+    if layout.seconds_per_unit is None:
+        seconds = (arrival - arrival[0]) / 1e9
+    else:
+        seconds = arrival * layout.seconds_per_unit
+    metadata = {"format": layout.name, "source": file.name, "rows": rows, "dropped": dropped}
+    return Columns(
+        arrival_seconds=seconds,
+        prompt_tokens=columns.get("prompt"),
+        output_tokens=columns.get("output"),
+        domain=columns.get("domain"),
+        domain_names=tuple(codes),
+        request_ids=None,
+        metadata={**metadata, "sorted": unsorted, "warnings": warnings},
+    )
+
+
+def _read_trace(file: Path) -> Columns:
+    """Arrivals of a confidence trace: one row a decoded token, `arrival_seconds` constant over a request."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wanted = ("request", "position", "accepted", "arrival_seconds", "prompt_tokens", "domain")
+    try:
+        parquet = pq.ParquetFile(file)
+        names = parquet.schema_arrow.names
+        if "request" not in names and _plain("arrival_seconds") in names:
+            return _assemble(file, PLAIN, parquet_blocks(file, parquet, PLAIN))
+        if "arrival_seconds" not in names:
+            raise WorkloadError(
+                f"{file} has no column arrival_seconds (columns: {', '.join(names)}); "
+                "use --arrivals poisson:RATE, or record the trace with arrival times"
+            )
+        table = parquet.read(columns=[n for n in wanted if n in names])
+    except (pa.ArrowInvalid, OSError) as e:
+        raise WorkloadError(f"{file} is no readable Parquet file: {str(e).splitlines()[0]}") from None
+    request = table.column("request").to_numpy().astype(np.int64)
+    if len(request) == 0:
+        raise WorkloadError(f"{file} holds no row; nothing to serve")
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(request)) + 1))
+    last = np.concatenate((starts[1:], [len(request)])) - 1
+    ids = request[starts]
+    if len(np.unique(ids)) != len(ids):
+        raise WorkloadError(f"{file}: rows of one request are not together; sort by request, then position")
+    arrival = table.column("arrival_seconds").to_numpy().astype(np.float64)
+    refuse(file, "arrival_seconds", 0, arrival, ~(arrival >= 0), "is no time at or after 0")
+    refuse(
+        file,
+        "arrival_seconds",
+        0,
+        arrival,
+        arrival != arrival[starts].repeat(last - starts + 1),
+        "differs from the first row of its request",
+    )
+    position = table.column("position").to_numpy().astype(np.int64)
+    accepted = table.column("accepted").to_numpy().astype(np.int64)
+    dense = bool((position[last] - position[starts] == last - starts).all())
+    # Dense: n rows decode n tokens. Steps of an engine: up to the last step's anchor and what it emitted.
+    decoded = np.where(dense, last - starts + 1, position[last] - position[starts] + accepted[last] + 1)
+    columns: dict[str, Any] = {"arrival": arrival[starts], "output": decoded + 1, "ids": ids}
+    if "prompt_tokens" in names:
+        columns["prompt"] = table.column("prompt_tokens").to_numpy().astype(np.int64)[starts]
+    domain_names: tuple[str, ...] = ()
+    if "domain" in names:
+        encoded = table.column("domain").combine_chunks()
+        encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
+        domain_names = tuple(encoded.dictionary.to_pylist())
+        columns["domain"] = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)[starts]
+    order = np.argsort(columns["arrival"], kind="stable")
+    columns = {role: values[order] for role, values in columns.items()}
+    return Columns(
+        arrival_seconds=columns["arrival"],
+        prompt_tokens=columns.get("prompt"),
+        output_tokens=columns["output"],
+        domain=columns.get("domain"),
+        domain_names=domain_names,
+        request_ids=columns["ids"],
+        metadata={"format": "specsched trace", "source": file.name, "rows": len(request), "warnings": []},
+    )
