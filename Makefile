@@ -27,12 +27,13 @@ demo: $(VENV)/.core
 	$(BIN)/specsched simulate --trace qwen3-4b-chat --sla 120 --out demo-out
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 bench: $(VENV)/.test
 	$(BIN)/python -m pytest bench --benchmark-only

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from specsched.formats.kernels.aiconfigurator import compose_profile  # noqa: E402
 from specsched.formats.kernels.vidur import compose_jagged  # noqa: E402
+from specsched.profile.lint import lint  # noqa: E402
 
 # TensorRT-LLM's tables for dense bfloat16: they are the ones held to end-to-end rows, and vLLM's are noisier.
 COMPOSED = {
@@ -59,7 +60,7 @@ def main() -> None:
         profile.provenance["date"] = arguments.date
         profile.save(ROOT / "profiles" / f"{name}.json")
         print(name, profile.fit)
-        for finding in profile.lint():
+        for finding in lint(profile):
             print("  lint:", finding)
 
 

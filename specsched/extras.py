@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Optional packages: imported when needed, or an error that says what to install."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .errors import SpecschedError
 
 
 def extra_module(module: str, extra: str, what: str) -> ModuleType:
-    """Import a room that needs an optional dependency; its absence is an error that names the pip extra."""
+    """Import a module that needs an optional dependency; its absence is an error that names the pip extra."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -19,7 +19,7 @@ from .errors import FormatError, SpecschedError
 from .files.disk import bundled_dir, bundled_names, read_json, resolve
 from .files.kind import kind_of_file
 from .profile import StepProfile
-from .profile.lint import cliffs, knee
+from .profile.lint import cliffs, knee, lint
 from .profile.profile import SCHEMA as PROFILE
 from .trace import Trace, load_trace
 from .trace.synthesis import walk
@@ -104,7 +104,7 @@ def inspect_profile(profile: StepProfile) -> dict[str, Any]:
         "kv_capacity_tokens": profile.kv_capacity_tokens(),
         "fit": profile.fit,
         "warnings": [warning] if warning else [],
-        "lint": [finding for finding in profile.lint() if finding != warning],
+        "lint": [finding for finding in lint(profile) if finding != warning],
     }
 
 

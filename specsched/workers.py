@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Maps over threads: results in order, the first failure in order raised. Kernels release the GIL."""
 
 from __future__ import annotations
 

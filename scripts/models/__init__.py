@@ -1,2 +1,1 @@
 """How the bundled models were made."""
-

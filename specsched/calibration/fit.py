@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Sequential temperature scaling: temperatures fitted from left to right on part of a trace."""
 
 from __future__ import annotations
 

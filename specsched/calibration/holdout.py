@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""A trace in two halves: one to fit a calibration on, one to replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Options that several commands share: --json, --out, files to write."""
 
 from __future__ import annotations
 

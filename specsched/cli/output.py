@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""What commands print: the answer on stdout, everything else on stderr."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def profile(ctx: click.Context, **options: Any) -> None:
 
 
 def _measured(options: dict[str, Any]) -> StepProfile:
-    measure = extra_module("specsched.torch_side.measure", "torch", "measuring a profile")
+    measure = extra_module("specsched.torch_side.measure.profiler", "torch", "measuring a profile")
     with Progress("point", workers=False) as progress:
         made: StepProfile = measure.measure_profile(
             options["gpu"],

@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Progress on stderr, and interrupts."""
 
 from __future__ import annotations
 

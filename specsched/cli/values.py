@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Values of options: numbers in a range (never NaN), whole numbers, lists of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""The files that other engines load, written."""
 
 from __future__ import annotations
 

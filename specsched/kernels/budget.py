@@ -170,7 +170,7 @@ def _window(sps, requests, falls, candidates, work):
 
 @jit
 def find_budget(survival, sps, falls, minimum_gain, candidates, work):
-    """(K, cut): first argmax of Θ over sorted prefix sums (see `best_budget` and `find_stop`). Needs `tally`."""
+    """(K, cut): first argmax of Θ over sorted prefix sums (see `best_budget`). Needs `tally`."""
     requests = survival.shape[0]
     if minimum_gain > 0.0:
         return _find_budget_exactly(survival, sps, minimum_gain, BUCKETS - 1, work)

@@ -1,6 +1,6 @@
 """The planner's question: users per engine at a promised speed, under which policy (DESIGN section 10).
 
-`answer` returns the JSON document `specsched/answer/1`, `plan` (how many GPUs a traffic needs, room `fleet`)
+`answer` returns the JSON document `specsched/answer/1`, `plan` (how many GPUs the traffic needs)
 `specsched/plan/1`; `report` turns them into text, plots and a page.
 """
 

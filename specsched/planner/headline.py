@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""The answer of `answer` in a sentence or two."""
 
 from __future__ import annotations
 

@@ -7,14 +7,12 @@ what it does to an answer.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .curve import Curve
-
-if TYPE_CHECKING:
-    from .profile import StepProfile
+from .profile import StepProfile
 
 SLOWEST_PASS = 0.5  # s: one forward pass of a served model takes 1 ms to 0.3 s
 FASTEST_PASS = 1e-4  # s
@@ -32,7 +30,7 @@ class Cliff(NamedTuple):
     kind: str  # "kernel", or "capture limit"
 
 
-def lint_profile(profile: StepProfile) -> list[str]:
+def lint(profile: StepProfile) -> list[str]:
     """One sentence per finding, most serious first."""
     checks = (_units, _shape, _capture, _missing, _memory, _origin)
     return [finding for check in checks for finding in check(profile)]

@@ -349,7 +349,7 @@ class StepProfile:
         """Seconds of a pass that only prefills `tokens`; None where the profile has no prefill curve."""
         return float(self.prefill(tokens)) if self.prefill is not None else None
 
-    # -- memory, provenance, lint ----------------------------------------------------------------------------
+    # -- memory, provenance ----------------------------------------------------------------------------
 
     @property
     def gpus(self) -> int:
@@ -385,12 +385,6 @@ class StepProfile:
             None: "states no provenance: nobody knows where its numbers come from",
         }
         return f"profile {self.name!r} {said[method]}" if method in said else None
-
-    def lint(self) -> list[str]:
-        """Findings about a valid profile that deserve a look, one sentence each, most serious first."""
-        from .lint import lint_profile
-
-        return lint_profile(self)
 
 
 def load_profile(name: str | os.PathLike[str]) -> StepProfile:

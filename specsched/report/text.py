@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Numbers, grids and paragraphs of text answers."""
 
 from __future__ import annotations
 

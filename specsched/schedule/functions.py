@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""The planning rules as plain functions: confidences and costs in, verification lengths out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Policies by name: `lagged:2`. Every printed name can be typed back."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ anchors included (`StepProfile.sps` makes it). The answer is int32[R], 0..γ dra
 
 Policies and their admission order are those of DSpark (arXiv 2607.05147), section 5 and Algorithm 1.
 "Lossless" means that the served text has the target's own law: docs/losslessness.md says why and when. This
-file is the policies, `schedule_checks` what they accept, `kernels` the arithmetic. The functions may be
+file is the policies, `checks` what they accept, `kernels` the arithmetic. The functions may be
 called from several threads at once; a policy object belongs to one engine.
 """
 

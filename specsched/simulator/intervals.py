@@ -10,7 +10,7 @@ import numpy as np
 
 LEVEL = 0.95
 RESAMPLES = 400
-STREAM = 31  # random stream of this room
+STREAM = 31  # random stream of this module
 FEWEST_REQUESTS = 100  # fewer distinct traced requests than this is said in a warning
 
 

@@ -16,7 +16,7 @@ from ..calibration.metrics import sigmoid
 from ..errors import TraceError
 from ..trace import Trace
 
-ORDER, STAGGER, ROUTE = 21, 22, 23  # random streams of this room
+ORDER, STAGGER, ROUTE = 21, 22, 23  # random streams of this module
 
 
 @dataclass(frozen=True, eq=False)

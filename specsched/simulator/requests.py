@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Which traced request comes when: closed loops of users, open loops of arrivals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""How an engine is set up: limits, prefill, replicas, KV memory."""
 
 from __future__ import annotations
 

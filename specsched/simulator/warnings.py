@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""What is doubtful about a run: its trace, its profile, what happened in it."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ store       rows on disk, as they finish
 """
 
 from .points import run_point
-from .run import run
+from .runner import run
 from .spec import Point, Sweep, read_spec
 
 __all__ = [

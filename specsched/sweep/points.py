@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""One point of a sweep: what it needs, loaded once and shared, and its run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Traces on disk: Parquet with the settings of the trace in its schema's metadata."""
 
 from __future__ import annotations
 

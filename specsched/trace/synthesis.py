@@ -55,7 +55,7 @@ def synthesise(
     note: str | None = None,
     **model: Any,
 ) -> Trace:
-    """A dense trace from per-position acceptance, when that is all one has; the model: `trace_synth`.
+    """A dense trace from per-position acceptance, when that is all one has; the model: above.
 
     acceptance: conditional, P(accepted >= k | accepted >= k - 1) for k = 1..γ, as counted by an engine that
         verifies whole blocks (`along="dense"`: over all rows); or "math", "code", "chat": figure 2
@@ -65,7 +65,7 @@ def synthesise(
         ece: ECE of the raw survival, 0 = none, overconfident; temperature, shift: raw logit =
         temperature * true logit + shift; reliability: (confidence, acceptance) points.
     note: goes into the provenance, and every answer built on the trace says it.
-    model: further settings of `trace_settings.Settings` (spread, skew, request_share, local_share, ...).
+    model: further settings of `settings.Settings` (spread, skew, request_share, local_share, ...).
 
     Rows are a function of the settings and `seed`; logits are rounded to 1/64, about what a bfloat16 head
     resolves. Raises TraceError naming the setting that cannot be drawn.

@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Drawn arrivals (Poisson, bursty), and arrivals as the command line names them."""
 
 from __future__ import annotations
 

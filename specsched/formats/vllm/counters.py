@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""vLLM's acceptance counters: per-request metrics and the text of /metrics."""
 
 from __future__ import annotations
 

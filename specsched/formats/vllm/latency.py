@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Results of vLLM's latency benchmark as a step profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Prompts as rows of a file, and as token ids."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The step profiler: `measure_profile` times real steps here and fits the additive cost of a step.
 
-What is timed lives in `measure_cuda.py` (a decoder of the model's shape on a GPU, CUDA graphs) and
-`measure_engine.py` (the small engine on a CPU); which steps in `measure_grid.py`, how in `measure_run.py`,
-the fit in `measure_fit.py`, the profile in `measure_assemble.py`, the machine in `measure_host.py`.
+What is timed lives in `cuda` (a decoder of the model's shape on a GPU, CUDA graphs) and
+`engine` (the small engine on a CPU); which steps in `grid`, how in `run`,
+the fit in `fit`, the profile in `assembly`, the machine in `host`.
 """
 
 from __future__ import annotations

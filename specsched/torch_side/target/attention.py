@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""Attention of one ragged pass: requests in groups of like length, each read in one padded call."""
 
 from __future__ import annotations
 

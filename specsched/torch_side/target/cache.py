@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""The KV cache of a target: a slot a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO-DOC."""
+"""What a target is: its shape, from config.json."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,12 +15,9 @@ from ..drafter.heads import ConfidenceHead
 from ..target.decoder import Target
 from .text import TrainingText
 
-if TYPE_CHECKING:
-    from .trainer import Trainer
-
 
 @torch.no_grad()
-def warm_start(trainer: Trainer, checkpoint: Path) -> None:
+def warm_start(drafter: Drafter, scale: Tensor, checkpoint: Path) -> None:
     """Take the weights of another run (other text, schedule or draft vocabulary); optimiser and steps start
     anew.
 
@@ -29,8 +26,8 @@ def warm_start(trainer: Trainer, checkpoint: Path) -> None:
     the new conditioning of the features.
     """
     state = read_training_checkpoint(checkpoint)
-    weights, drafter = state["weights"], trainer.drafter
-    weights["fc.weight"] = weights["fc.weight"] / state["scale"] * trainer.text.scale
+    weights = state["weights"]
+    weights["fc.weight"] = weights["fc.weight"] / state["scale"] * scale
     if drafter.markov_w2 is not None:
         rows = torch.zeros(drafter.config.vocab_size, drafter.config.markov_rank)
         old = weights["markov_head.markov_w2.weight"]

@@ -264,7 +264,7 @@ def train(
     if checkpoint.is_file():
         trainer.load(checkpoint)
     elif start is not None:
-        warm_start(trainer, Path(start))
+        warm_start(trainer.drafter, trainer.text.scale, Path(start))
     _run(trainer, checkpoint, checkpoint_every, progress, on_step)
     pool = text.of(held_out=True)
     if pool and drafter.confidence_head is not None:

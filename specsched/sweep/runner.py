@@ -1,0 +1,222 @@
+"""Many runs: a grid of points on threads here or on a Dask cluster, written down as they finish.
+
+`run` is the command `specsched sweep`; `map_points` is the bare loop that ladders and plans use. Both speak
+to one interface, `concurrent.futures.Executor`: threads (the kernels release the GIL), or what a Dask client
+hands out. A point is a function of its own values alone, so neither the number of workers nor their order
+changes a result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import queue
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import WorkloadError
+from ..workers import Item, Progress, map_points, worker_count
+from .points import Inputs, load_inputs, run_point
+from .spec import Point, Sweep, read_spec
+from .store import Row, Store
+
+__all__ = ["Point", "Sweep", "map_points", "read_spec", "run", "run_point"]
+_ATTEMPTS = 3  # of a point whose worker died under it
+_SCHEDULER_SECONDS = 10.0  # to wait for the scheduler of a cluster
+_WORKER_SECONDS = 120.0  # to wait for its first worker
+
+
+def _completed(
+    submit: Callable[[Item], Future[Any]], items: Iterable[Item], window: int
+) -> Generator[tuple[Item, Future[Any]], None, None]:
+    """(item, its future) as futures end, at most `window` under way; closing it cancels the rest."""
+    waiting = iter(items)
+    done: queue.SimpleQueue[tuple[Item, Future[Any]]] = queue.SimpleQueue()
+    running: set[Future[Any]] = set()
+
+    def start() -> None:
+        for item in waiting:
+            future = submit(item)
+            running.add(future)
+            future.add_done_callback(functools.partial(_report, done, item))
+            return
+
+    try:
+        for _ in range(window):
+            start()
+        while running:
+            item, future = done.get()
+            running.discard(future)
+            start()
+            yield item, future
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def _report(done: queue.SimpleQueue[Any], item: Any, future: Future[Any]) -> None:
+    done.put((item, future))
+
+
+# -- the sweep ----------------------------------------------------------------------------------------
+
+
+def run(
+    spec: str | Path,
+    out: str | Path,
+    cluster: str | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    retry_failed: bool = False,
+) -> dict[str, Any]:
+    """Run what is missing of a sweep, on `workers` threads or on the Dask scheduler at address `cluster`.
+
+    Rows go to `out/parts` as they finish (`store`) and, at the end, to `out/results.parquet` in the
+    order of the grid. A point that fails is recorded with its error; one whose worker died is tried again, at
+    most three times, and again at the next restart. `retry_failed` also repeats recorded failures.
+
+    Returns {"schema": "specsched/sweep/1", "name", "out", "results": path, "axes", "points", "already_done",
+    "ran", "failed", "failures": [{"key", "trace", "profile", "policy", "load", "seed", "error"}] (the first
+    20), "warnings"}. Raises WorkloadError for a spec or cluster that cannot be used.
+    """
+    sweep = read_spec(spec)
+    store = Store(Path(out))
+    before = store.rows()
+    again = {"lost", "failed"} if retry_failed else {"lost"}
+    there = (p.key for p in sweep.points if p.key in before)
+    rows = {key: before[key] for key in there if before[key]["status"] not in again}
+    missing = [p for p in sweep.points if p.key not in rows]
+    already = len(rows)
+    if missing:
+        inputs = load_inputs(sweep, missing, workers)
+        with _pool(cluster, workers) as pool, contextlib.closing(_rows(pool, missing, inputs)) as finished:
+            try:
+                for point, row in finished:
+                    rows[row["key"]] = row
+                    store.add(row)
+                    if progress is not None:
+                        progress(len(rows), len(sweep.points), f"{point.policy}, {point.load}")
+            finally:
+                store.flush()
+    ordered = [rows[p.key] for p in sweep.points]
+    results = store.finish(ordered)
+    return _summary(sweep, ordered, results, already)
+
+
+def _summary(sweep: Sweep, rows: list[Row], results: Path, already: int) -> dict[str, Any]:
+    failed = [(p, row) for p, row in zip(sweep.points, rows, strict=True) if row["status"] != "done"]
+    return {
+        "schema": "specsched/sweep/1",
+        "name": sweep.name,
+        "out": str(results.parent),
+        "results": str(results),
+        "axes": sweep.axes,
+        "points": len(rows),
+        "already_done": already,
+        "ran": len(rows) - already,
+        "failed": len(failed),
+        "failures": [
+            {
+                **{name: row[name] for name in ("key", "trace", "profile", "policy", "seed")},
+                "load": point.load,
+                "error": row["error"],
+            }
+            for point, row in failed[:20]
+        ],
+        "warnings": list(dict.fromkeys(w for row in rows for w in row.get("warnings") or [])),
+    }
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """An executor, how to give all its workers one object, and how many points to have under way."""
+
+    executor: Executor
+    share: Callable[[Any], Any]
+    window: int
+
+
+@contextlib.contextmanager
+def _pool(cluster: str | None, workers: int | None) -> Iterator[_Pool]:
+    if cluster is None:
+        count = worker_count(workers)
+        with ThreadPoolExecutor(count) as executor:
+            yield _Pool(executor, lambda shared: shared, 4 * count)
+        return
+    try:
+        from distributed import Client
+    except ModuleNotFoundError:
+        raise WorkloadError(
+            "a cluster needs the Python package 'distributed'; run: pip install 'specsched[cluster]'"
+        ) from None
+    try:
+        client = Client(cluster, timeout=_SCHEDULER_SECONDS, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as e:
+        raise WorkloadError(
+            f"no Dask scheduler answers at {cluster!r} ({e}); start one with `dask scheduler`, "
+            "and give its address, such as tcp://127.0.0.1:8786"
+        ) from None
+    with client:
+        executor = client.get_executor()
+        _greet(executor, cluster)
+        # Broadcast: a copy on every worker survives the death of any one of them.
+        yield _Pool(executor, lambda shared: client.scatter([shared], broadcast=True)[0], 512)
+
+
+def _greet(executor: Executor, cluster: str) -> None:
+    """See that a worker is there and has this package, before thousands of points find out."""
+    from ..version import VERSION
+
+    try:
+        theirs = executor.submit(_version).result(timeout=_WORKER_SECONDS)
+    except TimeoutError:
+        raise WorkloadError(
+            f"no worker of the cluster at {cluster} answered in {_WORKER_SECONDS:g} s; "
+            f"start some with `dask worker {cluster}`"
+        ) from None
+    except Exception as e:
+        raise WorkloadError(
+            f"workers of the cluster at {cluster} cannot run specsched ({type(e).__name__}: {e}); "
+            f"install version {VERSION} of it there"
+        ) from None
+    if theirs != VERSION:
+        raise WorkloadError(
+            f"workers at {cluster} have specsched {theirs}, this is {VERSION}; install the same"
+        )
+
+
+def _version() -> str:
+    from ..version import VERSION
+
+    return VERSION
+
+
+def _submit(executor: Executor, shared: Any, point: Point) -> Future[Row]:
+    return executor.submit(run_point, point, shared)
+
+
+def _rows(pool: _Pool, points: list[Point], inputs: Inputs) -> Generator[tuple[Point, Row], None, None]:
+    """Rows as points end. `run_point` raises nothing: an error here is that of a lost worker."""
+    remaining, errors = points, {}
+    for _ in range(_ATTEMPTS):
+        shared = pool.share(inputs)
+        lost: list[Point] = []
+        submit = functools.partial(_submit, pool.executor, shared)
+        futures = _completed(submit, remaining, pool.window)
+        with contextlib.closing(futures):
+            for point, future in futures:
+                try:
+                    row = future.result()
+                except Exception as e:
+                    lost.append(point)
+                    errors[point.key] = f"{type(e).__name__}: {e}"
+                    continue
+                yield point, row
+        if not lost:
+            return
+        remaining = lost
+    for point in remaining:
+        yield point, {**point.row(), "status": "lost", "error": errors[point.key]}

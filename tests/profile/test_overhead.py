@@ -1,0 +1,114 @@
+"""overhead(R): a sweep without speculation fixes what a start-up cost table misses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specsched.errors import ProfileError
+from specsched.profile import StepProfile
+from specsched.profile.overhead import fit_overhead, read_sweep
+
+VALIDATION = Path(__file__).resolve().parents[3] / "shared" / "validation"
+PUBLISHED = "vllm_b300_dsv4flash0731_tp4_"
+
+
+def table(**parts):
+    verify = {"tokens": [1, 64, 256], "seconds": [0.005, 0.006, 0.010], "lookup": "linear", "beyond": "slope"}
+    return StepProfile.from_dict({"schema": "specsched/profile/1", "name": "t", "verify": verify, **parts})
+
+
+def law(requests):
+    """The host work hidden from the table in these tests: √R milliseconds."""
+    return 1e-3 * np.sqrt(requests)
+
+
+def sweep_of(profile, loads, context=0.0):
+    return [1.0 / (profile.seconds(r, r, r * context, draft=False) + law(r)) for r in loads]
+
+
+def write_sweep(tmp_path, lines):
+    path = tmp_path / "sweep.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_hidden_square_root_is_found_at_every_load_and_between_them(tmp_path):
+    profile = table(attention={"kv_tokens": [0, 100000], "seconds": [0.0, 0.01]})
+    loads = [1, 4, 16, 64, 256]
+    speeds = sweep_of(profile, loads, context=100)
+    path = write_sweep(
+        tmp_path,
+        ["# a comment", "arm,concurrency,tok_s_user,clipped"]
+        + [f"k7,{r},{9 * float(v)},0" for r, v in zip(loads, speeds, strict=True)]
+        + [f"nospec,{r},{float(v)!r},0" for r, v in zip(loads, speeds, strict=True)]
+        + ["nospec,512,1.0,1"],
+    )
+    fitted = fit_overhead(profile, path, context=100)
+    for r, speed in zip(loads, speeds, strict=True):
+        assert 1 / fitted.seconds(r, r, r * 100, draft=False) == pytest.approx(speed, rel=1e-9)
+    # Between the loads, and twice past the last, it is the law within a few percent of a step.
+    for r in (2, 8, 32, 128, 512):
+        truth = profile.seconds(r, r, r * 100, draft=False) + law(r)
+        assert fitted.seconds(r, r, r * 100, draft=False) == pytest.approx(truth, rel=0.01)
+    assert fitted.fit["overhead"]["samples"] == 5
+    assert 0 < fitted.fit["overhead"]["left_out_max_relative_error"] < 0.02
+    assert "sweep.csv" in fitted.provenance["notes"]
+
+
+def test_fitting_again_replaces_the_old_curve():
+    profile = table()
+    loads = [1, 16, 64]
+    once = fit_overhead(profile, (loads, sweep_of(profile, loads)))
+    twice = fit_overhead(once, (loads, sweep_of(profile, loads)))
+    assert twice.overhead.y.tolist() == once.overhead.y.tolist()
+
+
+def test_a_table_slower_than_the_measurement_gets_no_negative_overhead():
+    profile = table()
+    fitted = fit_overhead(profile, ([1, 16], [1 / 0.004, 1 / 0.02]))
+    assert fitted.overhead(1) == 0.0
+    assert fitted.fit["overhead"]["max_relative_error"] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("lines", "match"),
+    [
+        (["users,speed", "1,2"], "no column tok_s_user"),
+        (["concurrency,tok_s_user"], "holds no rows"),
+        (["concurrency,tok_s_user", "1,fast"], "row 1: tok_s_user is 'fast'"),
+        (["concurrency,tok_s_user", "1,0"], "finite number above 0"),
+        (["concurrency,tok_s_user", "1.5,10"], "must be a whole number"),
+        (["concurrency,tok_s_user", "1,nan"], "finite number above 0"),
+        (["concurrency,tok_s_user", "1"], "fewer fields"),
+        (["arm,concurrency,tok_s_user", "k7,1,10", "k3,1,10"], "arms: k3, k7"),
+        (["concurrency,tok_s_user,clipped", "1,10,1"], "every one is clipped"),
+    ],
+)
+def test_bad_sweeps_name_the_row(tmp_path, lines, match):
+    with pytest.raises(ProfileError, match=match):
+        read_sweep(write_sweep(tmp_path, lines))
+
+
+def test_loads_the_profile_has_no_cost_for_are_refused():
+    capture = {"sizes": [1, 64], "limit": 64}
+    with pytest.raises(ProfileError, match="capture limit"):
+        fit_overhead(table(capture=capture), ([1, 128], [100.0, 10.0]))
+
+
+@pytest.mark.skipif(not VALIDATION.is_dir(), reason="the published table and sweep are not in this checkout")
+def test_published_vllm_sweep_is_met_within_five_percent_at_every_concurrency():
+    from specsched import formats
+
+    cost = VALIDATION / f"{PUBLISHED}verify_cost_ms.csv"
+    profile = formats.read(cost, draft=VALIDATION / f"{PUBLISHED}draft_cost_ms.csv").object
+    sweep = VALIDATION / f"{PUBLISHED}sweep.csv"
+    requests, speed = read_sweep(sweep)
+    alone = np.array([1 / profile.seconds(int(r), int(r), 0, draft=False) for r in requests])
+    assert (alone / speed).max() > 2.3
+    fitted = fit_overhead(profile, sweep)
+    after = np.array([1 / fitted.seconds(int(r), int(r), 0, draft=False) for r in requests])
+    assert np.abs(after / speed - 1).max() < 0.05
+    assert fitted.fit["overhead"]["left_out_max_relative_error"] < 0.06
