@@ -1,6 +1,6 @@
 """Train the bundled drafters: `python scripts/train_models.py smollm2 --text FOLDER --out FOLDER`, or `tiny`.
 
-FOLDER of --text holds the shards of `python -m specsched.torch_side.sample`. What came out, from what text
+FOLDER of --text holds the shards of `python -m scripts.models.sample`. What came out, from what text
 and by which command, is in models/README.md. Runs resume where they stopped.
 """
 

@@ -148,7 +148,7 @@ def _composed() -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write math.json, code.json and chat.json, the prompts the bundled traces are recorded on."""
-    parser = argparse.ArgumentParser(prog="python -m specsched.torch_side.prompts", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m scripts.models.prompts", description=main.__doc__)
     parser.add_argument("--data", required=True, type=Path, help="folder with prompts/")
     parser.add_argument("--out", required=True, type=Path)
     options = parser.parse_args(arguments)

@@ -34,6 +34,7 @@ def drafter() -> None:
     \b
     Examples:
       specsched drafter eval --target smollm2 --drafter ./drafter --prompts prompts.json
+      specsched drafter sample --target smollm2 --prompts prompts.json -o shards
       specsched drafter train --target smollm2 --text shards -o ./drafter
     """
 
@@ -136,6 +137,121 @@ def evaluate(
         wrote([out / "eval.json"])
 
 
+@drafter.command("sample")
+@target_option
+@click.option(
+    "--prompts",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="JSON list of {prompt, turns or prompt_ids, domain}, or JSONL.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    metavar="FOLDER",
+    help="Where the shards go; those already there are kept.",
+)
+@click.option(
+    "--shards",
+    type=Whole(1, 9999),
+    metavar="N",
+    help="How many to have in the end. [default: every prompt once]",
+)
+@click.option(
+    "--per-domain",
+    type=Whole(1, 10**5),
+    default=80,
+    show_default=True,
+    metavar="N",
+    help="Prompts of each domain in a shard.",
+)
+@click.option(
+    "--max-tokens",
+    type=Whole(1, 10**6),
+    default=256,
+    show_default=True,
+    metavar="N",
+    help="Longest response.",
+)
+@click.option(
+    "--max-prompt",
+    type=Whole(1, 10**7),
+    default=500,
+    show_default=True,
+    metavar="N",
+    help="Prompts of more tokens are left out.",
+)
+@click.option(
+    "--temperature",
+    type=Real(minimum=0),
+    default=1.0,
+    show_default=True,
+    metavar="T",
+    help="Sampling temperature.",
+)
+@device_option
+@inputs.seed_option
+@json_option
+def sample(prompts: Path, output: Path, shards: int | None, as_json: bool, **options: Any) -> None:
+    """Sample a target's own responses to your prompts: the text that `drafter train` learns from.
+
+    A shard depends on the prompts, the seed and its number alone, so an interrupted run resumes. When a
+    domain runs out of prompts it is asked again, with other draws.
+
+    \b
+    Examples:
+      specsched drafter sample --target smollm2 --prompts prompts.json -o shards
+      specsched drafter sample --target ./llama --prompts p.jsonl -o shards --shards 12 --device cuda
+    """
+    if not prompts.is_file():
+        raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
+    writable_folder(output)
+    device = _device(options["device"])
+    from ..torch_side.engine.prompts import Prompt, ids_of, read_prompts
+    from ..torch_side.target.weights import load_target
+    from ..torch_side.training.sample import write_shards
+
+    rows = read_prompts(prompts)
+    target = load_target(options["target"], device=device)
+    asked: dict[str, list[tuple[list[int], Prompt]]] = {}
+    for index, row in enumerate(rows):
+        ids = ids_of(target, row, index)
+        if 0 < len(ids) <= options["max_prompt"]:
+            domain = str(row.get("domain", "all"))
+            asked.setdefault(domain, []).append((ids, Prompt((), domain, prompts.name)))
+    kept = sum(map(len, asked.values()))
+    if kept == 0:
+        raise SpecschedError(
+            f"{prompts}: all {len(rows)} prompts are longer than {options['max_prompt']} tokens; "
+            "raise --max-prompt"
+        )
+    click.echo(f"{kept} prompts of {len(rows)} in {len(asked)} domains", err=True)
+    longest = max(map(len, asked.values()))
+    paths = write_shards(
+        target,
+        asked,
+        output,
+        range(shards if shards is not None else -(-longest // options["per_domain"])),
+        options["per_domain"],
+        max_tokens=options["max_tokens"],
+        temperature=options["temperature"],
+        seed=options["seed"],
+        told=lambda text: click.echo(text, err=True),
+    )
+    if as_json:
+        print_json(
+            {"schema": "specsched/samples/1", "shards": [str(path) for path in paths], "prompts": kept}
+        )
+    else:
+        click.echo(
+            f"{len(paths)} shards in {output}; specsched drafter train --text {output} learns from them"
+        )
+
+
 @drafter.command()
 @target_option
 @click.option(
@@ -143,7 +259,7 @@ def evaluate(
     type=click.Path(path_type=Path),
     required=True,
     metavar="FOLDER",
-    help="Shards of the target's own text (python -m specsched.torch_side.sample writes them).",
+    help="Shards of the target's own text (`specsched drafter sample` writes them).",
 )
 @click.option(
     "-o",
@@ -209,9 +325,7 @@ def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
     writable_folder(output)
     shards = sorted(text.glob("*.npz")) if text.is_dir() else []
     if not shards:
-        raise SpecschedError(
-            f"{text} holds no shards (*.npz); python -m specsched.torch_side.sample writes them"
-        )
+        raise SpecschedError(f"{text} holds no shards (*.npz); specsched drafter sample writes them")
     device = _device(options["device"])
     from ..torch_side.target.weights import load_target
     from ..torch_side.training.trainer import TrainSettings

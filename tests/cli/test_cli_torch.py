@@ -81,6 +81,35 @@ def test_record_writes_a_dense_trace(models: Path, tmp_path: Path) -> None:
     assert len(list(kept.iterdir())) == 1
 
 
+def test_sampled_shards_resume_and_train(models: Path, tmp_path: Path) -> None:
+    prompts, shards = tmp_path / "prompts.json", tmp_path / "shards"
+    rows = [{"prompt_ids": [1 + i % 4, 2], "domain": "ab"[i % 2]} for i in range(5)]
+    prompts.write_text(json.dumps([*rows, {"prompt_ids": [1] * 9, "domain": "b"}]))
+    words = ["drafter", "sample", "--target", models / "target", "--prompts", prompts, "-o", shards]
+    words += ["--per-domain", "2", "--max-tokens", "12", "--max-prompt", "8"]
+    result = run(*words, "--json")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    made = json.loads(result.stdout)
+    assert made["prompts"] == 5, "the prompt of nine tokens is left out"
+    assert len(made["shards"]) == 2, "three prompts of domain a, two at a time"
+    first, second = (Path(path) for path in made["shards"])
+    before = second.read_bytes()
+    first.unlink()
+    assert run(*words).exit_code == 0
+    assert second.read_bytes() == before, "what is there is kept"
+
+    from specsched.torch_side.training.sample import read_shard
+
+    assert {domain for _, _, domain in read_shard(first)} == {"a", "b"}, "and the missing one made again"
+    assert all(1 <= len(response) <= 12 for path in (first, second) for _, response, _ in read_shard(path))
+    too_long = run(*[*words[:-1], "1"])
+    assert too_long.exit_code == 2
+    assert "longer than 1 tokens" in too_long.stderr
+    words = ["drafter", "train", "--target", models / "target", "--text", shards, "-o", tmp_path / "made"]
+    result = run(*words, "--steps", "2", "--layers", "1", "--block-size", "3", "--json")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+
+
 def test_train_writes_a_drafter_that_runs(models: Path, tmp_path: Path) -> None:
     from specsched.torch_side.engine.prompts import Prompt
     from specsched.torch_side.training.sample import write_shard

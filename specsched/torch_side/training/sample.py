@@ -1,24 +1,20 @@
 """Sample responses from a target: the text a drafter learns from.
 
-Run it as `python -m specsched.torch_side.sample --data FOLDER --out FOLDER`: it writes one shard after the
-other and starts again where it stopped. A shard depends on the seed and its number alone.
+`specsched drafter sample` makes shards from a user's own prompts, `scripts/models/sample.py` those of the
+bundled drafters.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from scripts.models.prompts import DOMAINS, training_prompts
 
 from ...errors import SpecschedError
 from ...files.disk import atomic_write
@@ -26,8 +22,8 @@ from ..engine.prompts import Prompt
 from ..engine.sampling import TARGET, draw, laws, uniforms
 from ..target.cache import KVCache
 from ..target.decoder import Target
-from ..target.weights import load_target
 
+Asked = TypeVar("Asked")
 Keep = Callable[[list[int], Tensor, Tensor, Tensor], None]
 """(whose tokens: int per row, positions int64[B], hidden [B, d], features [B, F]) of every target forward."""
 
@@ -147,9 +143,10 @@ def write_shard(path: Path, rows: list[tuple[list[int], list[int], Prompt]]) -> 
     prompt_ids, response_ids int32 flat; prompt_offsets, response_offsets int64[n + 1]; domain int8[n] into
     domain_names; source: names per row.
     """
+    domains = list(dict.fromkeys(p.domain for _, _, p in rows))
     arrays: dict[str, Any] = {
-        "domain": np.array([DOMAINS.index(p.domain) for _, _, p in rows], dtype=np.int8),
-        "domain_names": np.array(DOMAINS),
+        "domain": np.array([domains.index(p.domain) for _, _, p in rows], dtype=np.int8),
+        "domain_names": np.array(domains),
         "source": np.array([p.source for _, _, p in rows]),
     }
     for name, lists in (("prompt", [p for p, _, _ in rows]), ("response", [r for _, r, _ in rows])):
@@ -170,55 +167,45 @@ def read_shard(path: Path) -> list[tuple[np.ndarray, np.ndarray, str]]:
     return [(prompts[p[i] : p[i + 1]], responses[r[i] : r[i + 1]], names[i]) for i in range(len(names))]
 
 
-def shard_prompts(prompts: dict[str, list[Prompt]], shard: int, per_domain: int) -> list[Prompt]:
+def shard_prompts(prompts: dict[str, list[Asked]], shard: int, per_domain: int) -> list[Asked]:
     """The prompts of one shard: `per_domain` of each domain, going round again when a domain runs out."""
     at = range(shard * per_domain, (shard + 1) * per_domain)
-    return [prompts[d][i % len(prompts[d])] for d in DOMAINS for i in at]
+    return [asked[i % len(asked)] for asked in prompts.values() for i in at]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the shards that are not there yet."""
-    parser = argparse.ArgumentParser(prog="python -m specsched.torch_side.sample", description=__doc__)
-    parser.add_argument("--target", default="smollm2")
-    parser.add_argument("--data", required=True, type=Path, help="folder with text/ and prompts/")
-    parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--shards", type=int, default=14)
-    parser.add_argument("--start", type=int, default=0, help="first shard of this process")
-    parser.add_argument("--stride", type=int, default=1, help="every n-th shard, for n processes at once")
-    parser.add_argument("--per-domain", type=int, default=80)
-    parser.add_argument("--max-tokens", type=int, default=256)
-    parser.add_argument("--max-prompt", type=int, default=500, help="longer prompts are skipped, tokens")
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args(arguments)
-    target = load_target(options.target, options.device, getattr(torch, options.dtype))
-    prompts = training_prompts(options.data, options.seed)
-    for domain, items in prompts.items():
-        kept = [p for p in items if len(prompt_ids(target, p.turns)) <= options.max_prompt]
-        print(f"{domain}: {len(kept)} prompts of {len(items)}", file=sys.stderr, flush=True)
-        prompts[domain] = kept
-    for shard in range(options.start, options.shards, options.stride):
-        path = options.out / f"shard-{shard:04d}.npz"
+def write_shards(
+    target: Target,
+    prompts: dict[str, list[tuple[list[int], Prompt]]],
+    folder: Path,
+    numbers: Iterable[int],
+    per_domain: int,
+    *,
+    max_tokens: int = 256,
+    temperature: float = 1.0,
+    seed: int = 0,
+    told: Callable[[str], None] = lambda text: None,
+) -> list[Path]:
+    """Sample the shards of these numbers that are not in `folder` yet; returns the paths of all of them.
+
+    `prompts`: by domain, each as its ids and what it was. A shard depends on the prompts, the seed and its
+    number alone, so an interrupted run resumes and several processes may share the work. `told` hears a line
+    a shard.
+    """
+    paths = []
+    for number in numbers:
+        path = folder / f"shard-{number:04d}.npz"
+        paths.append(path)
         if path.is_file():
             continue
         start = time.perf_counter()
-        chosen = shard_prompts(prompts, shard, options.per_domain)
-        rows = [(prompt_ids(target, p.turns), p, shard * len(chosen) + i) for i, p in enumerate(chosen)]
+        chosen = shard_prompts(prompts, number, per_domain)
+        rows = [(ids, prompt, number * len(chosen) + i) for i, (ids, prompt) in enumerate(chosen)]
         rows.sort(key=lambda row: -len(row[0]))  # neighbours of about one length pad each other little
-        ids, chosen, keys = map(list, zip(*rows, strict=True))
         answers = sample_responses(
-            target, ids, options.max_tokens, options.temperature, options.seed, keys=keys
+            target, [row[0] for row in rows], max_tokens, temperature, seed, keys=[row[2] for row in rows]
         )
-        write_shard(path, list(zip(ids, answers, chosen, strict=True)))
+        folder.mkdir(parents=True, exist_ok=True)
+        write_shard(path, [(row[0], answer, row[1]) for row, answer in zip(rows, answers, strict=True)])
         count, seconds = sum(map(len, answers)), time.perf_counter() - start
-        print(
-            f"{path.name}: {count} response tokens, {seconds:.0f} s, {count / seconds:.0f} tokens/s",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
-if __name__ == "__main__":
-    main()
+        told(f"{path.name}: {count} response tokens, {seconds:.0f} s, {count / seconds:.0f} tokens/s")
+    return paths
