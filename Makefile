@@ -34,6 +34,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell -D - -D .codespell/words.txt
 
 bench: $(VENV)/.test
 	$(BIN)/python -m pytest bench --benchmark-only

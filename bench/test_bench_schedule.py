@@ -123,7 +123,7 @@ def test_growth_is_no_worse_than_r_log_r(benchmark, kind):
 
 
 def test_a_plan_with_arrivals_every_step(benchmark):
-    """Somebody leaves and somebody comes at every step: the history is matched by id and tallied anew."""
+    """Somebody leaves and somebody comes at every step: the history is matched by id and tallied again."""
     sps, rng = costs("stairs"), np.random.default_rng(0)
     confidence = confidences("skewed")
     ids = np.arange(REQUESTS)

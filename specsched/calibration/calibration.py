@@ -72,7 +72,7 @@ class Calibration:
         return expit(logits / self.temperatures + self.shifts)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON document of section 6."""
+        """The JSON document of docs/files.md."""
         return {
             "schema": SCHEMA,
             "method": self.method,

@@ -33,7 +33,7 @@ def sigmoid(logits: Any) -> np.ndarray:
 
 
 def survival(confidence: Any) -> np.ndarray:
-    """float64[n, γ]: running product of confidences, left to right (a_{r,k} of section 2)."""
+    """float64[n, γ]: running product of confidences, left to right (a_{r,k})."""
     return np.cumprod(np.asarray(confidence, dtype=np.float64), axis=1)
 
 

@@ -16,7 +16,7 @@ from .output import print_json
 def warmup(as_json: bool) -> None:
     """Compile the kernels now (10 to 20 s), so that the first answer does not wait for it.
 
-    The result is cached beside the package; where that folder is read-only every process compiles anew.
+    The result is cached beside the package; where that folder is read-only every process compiles for itself.
 
     \b
     Example:

@@ -2,7 +2,7 @@
 
 numba stamps a cached function with the file it stands in, and no other: when a function that it calls changes
 in another file, the old machine code is served (numba #1833). Here every function carries one stamp over all
-files of this folder, so a change in any of them compiles all anew.
+files of this folder, so a change in any of them compiles all again.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _attention_seconds(cost, context):
 
 @jit
 def _base_seconds(cost, plan, place):
-    """All of a step's cost but `verify` (DESIGN section 4); the order of additions is that of StepProfile."""
+    """All of a step's cost but `verify`; the order of additions is that of StepProfile."""
     requests = place[DECODING]
     base = cost.bias + _attention_seconds(cost, float(place[CONTEXT]))
     base = base + cost.overhead[max(requests, 1)]

@@ -1,4 +1,4 @@
-"""The planner's question: users per engine at a promised speed, under which policy (DESIGN section 10).
+"""The planner's question: users per engine at a promised speed, under which policy.
 
 `answer` returns the JSON document `specsched/answer/1`, `plan` (how many GPUs the traffic needs)
 `specsched/plan/1`; `report` turns them into text, plots and a page.
@@ -29,7 +29,7 @@ from .capacity import Load, Question, Search, capacity_of, curve_loads, ladder
 from .headline import headline
 
 SCHEMA = "specsched/answer/1"
-REFERENCE = "hindsight"  # the myopic reference of `hindsight_share`; not a bound (DESIGN section 7)
+REFERENCE = "hindsight"  # the myopic reference of `hindsight_share`; not a bound
 Progress = Callable[[int, int | None, str], None]  # done, total (None: not known), what
 
 
@@ -55,7 +55,8 @@ def answer(
     Parameters
     ----------
     sla_tps : tokens per second a user is promised; `sla_fraction` of the requests must reach it.
-    policies : names of DESIGN section 7; default off, fixed:1, fixed:γ, threshold:0.3, early-stop, lagged:2.
+    policies : names (docs/architecture.md, Policies); default off, fixed:1, fixed:γ, threshold:0.3,
+        early-stop, lagged:2.
     concurrency : try these loads alone instead of the ladder; capacity is then one of them.
     requests : measured requests of each run.
     calibration : "sts" or "affine" fits on half the requests and replays the others; None or "none" replays

@@ -1,4 +1,4 @@
-"""How many users one engine carries at a promised speed, under one policy (DESIGN section 10).
+"""How many users one engine carries at a promised speed, under one policy.
 
 A load passes when the asked share of its requests reaches the SLA and KV memory held every user all the
 time. Capacity is the last load before the first failure on a ladder of loads, refined to one user by

@@ -19,7 +19,7 @@ def read_curve(read: Reader, key: str, axis: str, least: int, beyond: str = "slo
         key, ("beyond",)
     )
     block.only((axis, "seconds", *more))
-    # An empty curve means "none": DESIGN's example of an unused block is {"tokens": [], "seconds": []}.
+    # An empty curve means "none": as docs/files.md writes an unused block: {"tokens": [], "seconds": []}.
     if key != "verify" and block.document.get(axis) == [] and block.document.get("seconds") == []:
         return None
     x, y = block.rising(axis, least), block.numbers("seconds")

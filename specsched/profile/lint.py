@@ -1,6 +1,6 @@
 """Findings about a valid step profile: what deserves a look before answers are built on it.
 
-Curves are never mended here: real costs have inversions and cliffs. A finding says what was seen, where, and
+Curves are never altered here: real costs have inversions and cliffs. A finding says what was seen, where, and
 what it does to an answer.
 """
 

@@ -1,7 +1,7 @@
 """Turning an answer into something to read: text tables, plots, one self-contained page.
 
 The `*_text` functions make stdout, the `write_*` functions the files of `--out`. They take the plain
-dictionaries that the planner returns (DESIGN section 10), so a saved JSON answer can be shown again.
+dictionaries that the planner returns (docs/files.md), so a saved JSON answer can be shown again.
 """
 
 from .calibration import calibration_text

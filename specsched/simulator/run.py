@@ -1,4 +1,4 @@
-"""One run: a trace, a profile and a policy in, `SimResult` out (DESIGN section 8).
+"""One run: a trace, a profile and a policy in, `SimResult` out.
 
 `simulate` validates, lays the inputs out as arrays, lets `kernels.run_engine` replay them, and sums up.
 """
@@ -49,7 +49,7 @@ def simulate(
     Parameters
     ----------
     trace, profile : objects, paths or bundled names.
-    policy : name of DESIGN section 7 (`lagged:2`, `fixed:3`, ...) or a policy of `schedule`.
+    policy : name (`lagged:2`, `fixed:3`, ...; docs/architecture.md, Policies) or a policy of `schedule`.
     concurrency : users of the closed loop; give this or `workload`, not both.
     requests : measured requests of the closed loop: the first so many admitted after warm-up.
     calibration : applied to the logits; None replays σ(logit) and fits nothing.

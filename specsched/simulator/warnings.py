@@ -47,7 +47,7 @@ def run_warnings(
     if policy.pays_sync and not profile.sync_seconds:
         warnings.append(
             f"policy {policy.name} waits for the present confidences, which profile {profile.name!r} prices "
-            "at nothing (sync_seconds 0): it is flattered"
+            "at nothing (sync_seconds 0): its cost is understated"
         )
     if summary["extrapolated_steps"]:
         share = summary["extrapolated_steps"] / max(summary["steps"], 1)

@@ -6,7 +6,7 @@ The model, for one request (names as in `Settings`):
    the text (AR(1)), and a share of its own. Row t, position k looks at token t + k:
        z_{t,k} = sqrt(1 - w) x_{t+k} + sqrt(w) e_{t,k},
    so neighbouring rows that look at the same token think nearly the same of it. After the first rejection in
-   a row the drafts follow a wrong token: the token's own share of x is then drawn anew, for that row alone.
+   a row the drafts follow a wrong token: the token's own share of x is then drawn again, for that row alone.
    (The law of a row's confidences is the same before and after: they do not betray what happened before.)
 2. The true conditional acceptance is c*_{t,k} = σ(m_k + s_k h(z_{t,k})), h a skewed stretch of mean 0 and
    variance 1 (published confidences have a long tail of near-certain tokens). m_k is solved so that the drawn
@@ -217,7 +217,7 @@ def _noise(settings: Settings, lengths: np.ndarray, gamma: int) -> _Noise:
         _normals(rng, 2)  # the lengths'
         common = _normals(rng, 1)
         tokens = _normals(rng, 3, n + gamma)  # local innovation, own ease, own surprise
-        row = _normals(rng, 3, n, gamma)  # row noise, own ease drawn anew, row surprise
+        row = _normals(rng, 3, n, gamma)  # row noise, own ease drawn again, row surprise
         common = np.sqrt(a) * common + np.sqrt(b) * _autoregressive(tokens[0], settings.local_memory)
         # Row t, position k (from 0) looks at token t + 1 + k, whose index is t + k: no row tests token 0.
         look = np.arange(n)[:, None] + np.arange(gamma)

@@ -1,4 +1,4 @@
-"""The cache of compiled kernels: one stamp over the folder, so that a change anywhere compiles all anew."""
+"""The cache of compiled kernels: one stamp over the folder, so that a change anywhere compiles all again."""
 
 from __future__ import annotations
 

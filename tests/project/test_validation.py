@@ -173,8 +173,8 @@ def test_scaled_profiles_scale_what_they_say() -> None:
 def test_engine_and_simulator_agree_on_tokens_per_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real drafting and verification of small random models against a replay of their own trace.
 
-    The costs are given, one profile dearer by the token than the other: what early-stop and lagged verify
-    must not depend on how fast this machine happens to be.
+    The costs are given, in one profile a token costs more than in the other: what early-stop and lagged
+    verify must not depend on how fast this machine happens to be.
     """
     costs = [
         StepProfile.from_dict(

@@ -1,4 +1,4 @@
-"""Losslessness by exact enumeration (DESIGN section 9): the served law is the target's, to 1e-12.
+"""Losslessness by exact enumeration (docs/losslessness.md): the served law is the target's, to 1e-12.
 
 `enumeration.served` runs the product's own policies through every draft, acceptance and residual outcome of
 small random worlds: several requests that come and go, several steps. The planted leaks at the end show that

@@ -1,4 +1,4 @@
-"""The scheduler against its oracle, its certificates and its metamorphic laws (DESIGN sections 7 and 9)."""
+"""The scheduler against its oracle, its certificates and its metamorphic laws (docs/architecture.md)."""
 
 from __future__ import annotations
 

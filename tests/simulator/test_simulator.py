@@ -1,4 +1,4 @@
-"""The laws of section 8, by number, on runs of every kind; closed forms; warm-up; intervals.
+"""The laws of docs/architecture.md, by number, on runs of every kind; closed forms; warm-up; intervals.
 
 Equality with the naive engine is in test_reference_engine.py. Here nothing is simulated a second time: each
 law is stated on what a run reports.
@@ -303,7 +303,7 @@ def test_constant_cost_and_acceptance(users: int, k: int, accepted: int) -> None
 
 
 def test_a_policy_object_brings_its_own_minimum_gain() -> None:
-    """Steps dearer by the token: trimming gains much, but not the hundredfold that this policy asks for."""
+    """Tokens cost much: trimming gains a lot, but not the hundredfold that this policy asks for."""
     profile = StepProfile.from_dict(
         {
             "schema": "specsched/profile/1",

@@ -98,7 +98,7 @@ def policy_of(policy: tuple[str, Any]) -> str | schedule.Policy:
 
 
 def policies(block: int) -> list[tuple[str, Any]]:
-    """Every policy of section 7, those with a parameter at more than one."""
+    """Every policy, those with a parameter at more than one."""
     table = [[1, 2, block], [3, 3, 0], [4, None, min(1, block)]]
     more = [("fixed", block), ("threshold", 0.3), ("threshold", 0.9), ("lagged", 1), ("lagged", 3)]
     plain = [("off", None), ("fixed", 1), ("early-stop", None), ("lagged", 2), ("global", None)]

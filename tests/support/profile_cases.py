@@ -1,4 +1,4 @@
-"""Step profiles to test with: by hand, by hypothesis, and the cost of section 4 in exact arithmetic."""
+"""Step profiles to test with: by hand, by hypothesis, and the cost of a step in exact arithmetic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def small(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value is not None}
 
 
-# -- the oracle: section 4 in exact arithmetic, one loop per lookup --------------------------------------
+# -- the oracle: the cost of a step in exact arithmetic, one loop per lookup -----------------------------
 
 
 def look_up(x: list[int], y: list[float], at: int, lookup: str = "linear", beyond: str = "slope") -> Fraction:
@@ -57,7 +57,7 @@ def look_up(x: list[int], y: list[float], at: int, lookup: str = "linear", beyon
 def naive_seconds(
     d: dict[str, Any], tokens: int, requests: int, context: int, draft: bool, sync: bool
 ) -> Fraction | None:
-    """Seconds by the formula of section 4; None where the profile refuses."""
+    """Seconds by the formula of docs/architecture.md; None where the profile refuses."""
     verify, capture = d["verify"], d.get("capture")
     lookup, beyond = verify.get("lookup", "linear"), verify.get("beyond", "slope")
     usable = [s for s in capture["sizes"] if s <= capture["limit"]] if capture else []

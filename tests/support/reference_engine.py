@@ -1,4 +1,4 @@
-"""Serving engines in plain Python: section 8 of the design read aloud, to compare the jitted loop with.
+"""Serving engines in plain Python: the engine step of docs/architecture.md, to compare the loop with.
 
 One object a request, one a rank, lists and sums made from scratch: nothing is kept up to date that could be
 counted again. Plans are those of `reference`, or of `schedule` as an engine would call it; step costs are

@@ -115,8 +115,7 @@ class _Row:
 class Engine:
     """Serves requests on one target and drafter under one policy.
 
-    policy: a name of DESIGN section 7 or a `schedule` policy object. Policies that weigh costs need
-    `profile`.
+    policy: a name or a `schedule` policy object. Policies that weigh costs need `profile`.
     `drafter` may be None for `off`. `capacity`: tokens a slot holds, prompt and drafts included.
     Finished requests are appended to `finished`, timings of every step to `timings`.
     """

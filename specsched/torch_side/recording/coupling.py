@@ -1,4 +1,4 @@
-"""Dense drafting along a known text: the coupling of a drafter to its target's own output (DESIGN section 5).
+"""Dense drafting along a known text: the coupling of a drafter to its target's own output.
 
 With p_t, p_d the laws of target and drafter at a position and y the token of the text there:
 

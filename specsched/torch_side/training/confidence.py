@@ -6,7 +6,7 @@ so the head is refitted on the held-out texts with the backbone frozen. Survival
 along the
 target's own text y the prefix up to k survives with probability prod_i min(1, p_d(y_i) / p_t(y_i)), whose
 mean is the
-acceptance of a dense trace (DESIGN: dense mode).
+acceptance of a dense trace (docs/files.md).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from .text import TrainingText
 @torch.no_grad()
 def warm_start(drafter: Drafter, scale: Tensor, checkpoint: Path) -> None:
     """Take the weights of another run (other text, schedule or draft vocabulary); optimiser and steps start
-    anew.
+    again.
 
     Rows of W2 follow their tokens into the new draft vocabulary (0 where the old one had none), and `fc` is
     brought to
@@ -65,7 +65,7 @@ def draft_vocabulary(text: TrainingText, vocab_size: int, size: int | None) -> t
 
 
 def add_draft_stats(drafter: Drafter) -> None:
-    """Give the confidence head two more inputs (config `confidence_draft_stats`); it must be fitted anew."""
+    """Give the confidence head two more inputs (config `confidence_draft_stats`); it must be fitted again."""
     drafter.config = drafter.config.replace(confidence_draft_stats=True)
     drafter.confidence_head = ConfidenceHead(drafter.config).to(drafter.fc.weight)
 

@@ -68,7 +68,7 @@ def cache_shard(
 
     A bfloat16 target still gets float32 logits for the top tokens: they are what decides the labels.
 
-    The metadata file is written last: a folder without it is unfinished and made anew.
+    The metadata file is written last: a folder without it is unfinished and made again.
     """
     top = min(top, target.config.vocab_size)
     meta: dict[str, Any] = {
@@ -128,7 +128,7 @@ def cache_shard(
 def _top(hidden: Tensor, head: Tensor, top: int) -> tuple[Tensor, Tensor]:
     """The `top` likeliest tokens of each row, hidden[n, d]: (ids int64[n, K], probabilities float32[n, K]).
 
-    The product over the vocabulary runs in the head's dtype; the top logits are then computed anew in
+    The product over the vocabulary runs in the head's dtype; the top logits are then computed again in
     float32.
     """
     z = F.linear(hidden, head).float()
