@@ -7,13 +7,14 @@ stdout is the answer and nothing else; stderr has progress, warnings and errors.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
 
-from ..errors import SpecschedError
+from ..errors import SpecschedError, nearest
 from .calibrate import calibrate
 from .convert import convert
 from .drafter import drafter
@@ -86,6 +87,11 @@ def _usage(error: click.ClickException) -> str:
     if "did you mean" in text.lower():
         return text
     path = context.command_path if context is not None else "specsched"
+    unknown = re.search(r"No such command '(.*)'", text)  # click tells the nearest from 8.3.1 on
+    if unknown and context is not None and isinstance(context.command, click.Group):
+        near = nearest(unknown[1], context.command.commands)
+        if near:
+            return f"{text};{near}"
     return f"{text}; see '{path} --help'"
 
 
