@@ -1,0 +1,596 @@
+"""Plans against brute force over all fleets, and the laws that every plan keeps, whatever its numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_answers import plan as fake_plan
+from hypothesis import given
+from hypothesis import strategies as st
+from planner_oracle import (
+    BLOCK,
+    bootstrap,
+    fewest_engines,
+    fleet_of,
+    line,
+    promises,
+    share_of_fleet,
+    varied,
+)
+
+from specsched.errors import WorkloadError
+from specsched.planner import plan
+from specsched.planner.fleet import Fleet, Traffic, Trial, at_rate, demand_noise, trial
+from specsched.planner.margin import highest_rate
+from specsched.planner.plan import headline
+from specsched.profile import StepProfile
+from specsched.schedule import make
+from specsched.simulator import Serving
+from specsched.simulator.replay import Replay
+from specsched.trace import Trace
+from specsched.workload import Workload, poisson
+
+EVEN = varied([24] * 60)
+PLACES = {"max_running": 4, "batch_tokens": 64}  # four users an engine: queues form
+
+
+def arrivals(rate: float, requests: int = 300, seed: int = 4, **lengths: Any) -> Workload:
+    drawn = poisson(rate, requests=requests, seed=seed).scaled(rate)
+    return replace(drawn, **lengths) if lengths else drawn
+
+
+def ask(sla: float, workload: Workload | None = None, **more: Any) -> dict[str, Any]:
+    """A small plan, nothing fitted."""
+    options: dict[str, Any] = {"calibration": None, "workers": 1, "workload": workload}
+    trace, profile = more.pop("trace", EVEN), more.pop("profile", line())
+    return plan(trace, profile, sla, **(options | more))
+
+
+def only(sla: float, workload: Workload | None, policy: str, **more: Any) -> dict[str, Any]:
+    return ask(sla, workload, policies=[policy], **more)["policies"][0]
+
+
+def traffic(workload: Workload, sla: float = 50.0, trace: Trace = EVEN, **more: Any) -> Traffic:
+    profile, ttft, share = more.pop("profile", line()), more.pop("ttft", None), more.pop("share", 0.95)
+    serving = Serving(**(PLACES | more))
+    return Traffic(trace, Replay.of(trace), profile, serving, workload, sla, ttft, share, 0)
+
+
+# -- the fewest engines ------------------------------------------------------------------------------------
+
+
+class Told(Fleet):
+    """A fleet that is told the share (and its bounds) that each size serves, instead of being run."""
+
+    def told(self, shares: list[tuple[float, float, float]], most: int) -> Told:
+        self.shares, self.most = shares, most
+        return self
+
+    def at(self, engines: int) -> Trial:
+        low, share, high = self.shares[min(engines, len(self.shares)) - 1]
+        self.trials[engines] = Trial(engines, None, share, low, high, 1.0 - share, 0.0)
+        return self.trials[engines]
+
+    def alone(self) -> int:
+        return self.most
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.sampled_from([8, 64]))
+def test_fewest_is_the_first_size_that_keeps_the_promise(a: int, b: int, c: int, most: int) -> None:
+    """Sizes that fail up to n - 1 and pass from n on: n, by each bound its own; None only beyond `alone`."""
+    high, share, low = sorted((a, b, c))  # what noise allows passes first
+    shares = [tuple(0.95 if n >= k else 0.949 for k in (low, share, high)) for n in range(1, 65)]
+    fleet = Told(traffic(arrivals(10.0)), make("off")).told(shares, most)
+    for bound, wanted in (("low", low), ("share", share), ("high", high)):
+        found = fleet.fewest(bound)
+        if wanted <= most:
+            assert found == wanted
+        else:
+            assert found in (None, wanted)
+    assert most > 8 or fleet.told([(0.0, 0.0, 0.0)], most).fewest() is None
+
+
+@pytest.mark.parametrize("policy", ["off", "fixed:2", "threshold:0.3", "early-stop", "lagged:2"])
+@pytest.mark.parametrize(("rate", "sla"), [(45.0, 50.0), (75.0, 60.0), (110.0, 45.0)])
+def test_plan_equals_brute_force(policy: str, rate: float, sla: float) -> None:
+    load = arrivals(rate)
+    wanted, shares = fewest_engines(9, EVEN, line(), policy, load, sla, **PLACES)
+    row = only(sla, load, policy, **PLACES)
+    assert wanted is not None
+    assert row["engines"] == row["gpus"] == wanted
+    for point in row["curve"]:
+        if point["engines"] <= len(shares):
+            assert point["share_at_sla"] == pytest.approx(shares[point["engines"] - 1], abs=1e-12)
+    assert row["share_at_sla"] == pytest.approx(shares[wanted - 1], abs=1e-12)
+    held = fleet_of(wanted, EVEN, line(), policy, load, **PLACES).summary
+    same = ("throughput", "tps_user", "emitted_per_step", "verify_tokens_per_request", "rejected_share")
+    assert {key: row[key] for key in same} == {key: held[key] for key in same}
+    assert row["requests_per_engine"] == pytest.approx(held["concurrency_mean"] / wanted, rel=1e-12)
+    assert row["binds"] == ("queueing" if wanted > 1 else "traffic"), "four places an engine: a queue forms"
+
+
+def test_another_share_asks_another_fleet() -> None:
+    """`fraction` of the requests, not 95 %: brute force at 0.5 and at 1."""
+    load, sizes = arrivals(75.0), []
+    for share in (0.3, 1.0):
+        wanted, _ = fewest_engines(9, EVEN, line(), "off", load, 60.0, share, **PLACES)
+        assert only(60.0, load, "off", fraction=share, **PLACES)["engines"] == wanted
+        sizes.append(wanted)
+    assert sizes[0] < sizes[1]
+
+
+def test_late_first_tokens_count() -> None:
+    """Prompts of 300 tokens in passes of 64: one size keeps the speed, a larger one the first token."""
+    serving = {"prefill": "chunked", "batch_tokens": 64, "max_running": 16}
+    trace, load = varied([24] * 60, prompt=300), arrivals(20.0)
+    speed, _ = fewest_engines(9, trace, line(), "off", load, 20.0, **serving)
+    both, _ = fewest_engines(9, trace, line(), "off", load, 20.0, ttft=0.15, **serving)
+    assert speed is not None
+    assert both is not None
+    assert speed < both
+    row = only(20.0, load, "off", trace=trace, ttft_ms=150.0, **serving)
+    assert row["engines"] == both
+    assert row["binds"] == "queueing", "what a fleet one smaller misses is the first token, not the speed"
+    assert only(20.0, load, "off", trace=trace, **serving)["engines"] == speed
+    assert row["ttft_seconds"]["p95"] <= 0.15
+
+
+def test_requests_of_one_token_have_no_speed_to_miss() -> None:
+    """Half the requests decode nothing. They wait for their turn like all others, and miss no speed by it."""
+    output = np.where(np.arange(300) % 2, 25, 1)
+    load = arrivals(14.0, output_tokens=output)
+    serving = {"max_running": 1, "batch_tokens": 64}
+    wanted, shares = fewest_engines(6, EVEN, line(), "off", load, 20.0, **serving)
+    row = only(20.0, load, "off", **serving)
+    assert row["engines"] == wanted
+    told = fleet_of(wanted or 1, EVEN, line(), "off", load, **serving)
+    waited = told.arrays["finish_seconds"] > told.arrays["ready_seconds"]
+    idle = (told.arrays["tokens"] == 0) & waited
+    assert shares[(wanted or 1) - 1] - idle.mean() < 0.95, "counted as slow they would need another engine"
+    fleet = trial(traffic(load, 20.0, **serving), make("off"), wanted or 1)
+    assert fleet.slow == pytest.approx(np.mean([not fast for _, fast, _ in promises(told, 20.0)]))
+
+
+def test_a_trial_says_who_was_slow_and_who_was_late() -> None:
+    serving = {"prefill": "chunked", "batch_tokens": 64, "max_running": 8}
+    trace, load = varied([24] * 30, prompt=100), arrivals(30.0, 200)
+    for engines, sla, ttft in ((1, 30.0, 0.1), (2, 60.0, 0.05), (3, 75.0, 0.02)):
+        made = trial(traffic(load, sla, trace, ttft=ttft, **serving), make("fixed:2"), engines)
+        told = promises(fleet_of(engines, trace, line(), "fixed:2", load, **serving), sla, ttft)
+        assert made.engines == engines
+        assert made.slow == pytest.approx(np.mean([not fast for _, fast, _ in told]))
+        assert made.late == pytest.approx(np.mean([not timely for _, _, timely in told]))
+        assert made.share == pytest.approx(np.mean([fast and timely for _, fast, timely in told]))
+        low, high = bootstrap([(traced, fast and timely) for traced, fast, timely in told])
+        assert made.low == pytest.approx(low, abs=0.02)
+        assert made.high == pytest.approx(high, abs=0.02)
+        assert made.low <= made.share <= made.high
+
+
+def test_a_speed_nobody_reaches_is_an_answer() -> None:
+    """A step of 10 ms gives 100 tokens/s at most without drafts."""
+    document = ask(150.0, arrivals(30.0), policies=["off", "fixed:4"], gpu_cost=2.0, **PLACES)
+    off, drafts = document["policies"]
+    assert off["engines"] is None
+    assert off["gpus"] is off["gpus_interval"] is None
+    assert off["binds"] == "speed", "not the queue: a request alone on an engine is too slow"
+    assert drafts["engines"] is not None
+    assert document["recommended"] == "fixed:4"
+    nobody = ask(1000.0, arrivals(30.0), policies=["off", "fixed:4"], **PLACES)
+    assert nobody["recommended"] is None
+    assert nobody["marginal"] is None
+    assert "No lossless policy" in nobody["headline"]
+
+
+# -- the traffic of a plan ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rate", "sla"), [(10.0, 50.0), (20.0, 30.0)])
+def test_a_trial_lasts_many_stays(rate: float, sla: float) -> None:
+    """However few requests are asked for: twenty times as long as a request stays at the promised speed."""
+    trace = varied(np.resize([10, 40, 70], 60))
+    document = ask(sla, rate=rate, requests=20, trace=trace, policies=["off"], **PLACES)
+    stay = np.mean([10, 40, 70]) / sla
+    assert document["requests"] / document["rate_simulated"] >= 20 * stay * (1 - 1e-9)
+    assert document["rate_simulated"] == pytest.approx(rate, rel=1e-9)
+    assert document["rate"] == rate
+    more = ask(sla, rate=rate, requests=700, trace=trace, policies=["off"], **PLACES)
+    assert more["requests"] >= 700
+
+
+def test_a_plan_of_a_rate_is_that_of_poisson_arrivals_at_it() -> None:
+    document = ask(50.0, rate=45.0, requests=400, policies=["fixed:2"], **PLACES)
+    load = poisson(45.0, requests=document["requests"], seed=0).scaled(45.0)
+    assert (
+        document["policies"][0]["engines"]
+        == fewest_engines(6, EVEN, line(), "fixed:2", load, 50.0, **PLACES)[0]
+    )
+    assert document["burstiness"] == pytest.approx(1.0, abs=0.15)
+    assert ask(50.0, rate=45.0, requests=400, policies=["fixed:2"], seed=1, **PLACES) != document
+
+
+def test_every_trial_replays_the_same_arrivals() -> None:
+    made = traffic(arrivals(30.0))
+    for engines in (1, 2, 3):
+        for policy in ("off", "lagged:2"):
+            result = trial(made, make(policy, block_size=BLOCK), engines).result
+            assert result is not None
+            n = len(result.arrays["traced"])
+            assert result.arrays["arrival_seconds"].tolist() == made.workload.arrival_seconds[-n:].tolist()
+            assert result.arrays["traced"].tolist() == made.coming.requests[-n:, 0].tolist()
+
+
+# -- the interval of GPUs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lengths", [[24] * 40, [5, 10, 40, 80] * 3, [3, 3, 90] * 10])
+def test_demand_noise_is_the_noise_of_the_mean_length(lengths: list[int]) -> None:
+    """Half the central 95 % of the means of as many traced requests, drawn again, over the mean."""
+    trace = varied(lengths)
+    load = arrivals(10.0, 20 * len(lengths))
+    rng = np.random.default_rng(0)
+    means = np.array([rng.choice(lengths, len(lengths)).mean() for _ in range(20_000)])
+    half = (np.quantile(means, 0.975) - np.quantile(means, 0.025)) / 2 / np.mean(lengths)
+    assert demand_noise(traffic(load, trace=trace)) == pytest.approx(min(half, 0.5), rel=0.1, abs=1e-12)
+
+
+def test_a_fleet_at_another_rate_is_the_same_fleet() -> None:
+    fleet = Fleet(traffic(arrivals(40.0)), make("off"))
+    faster = at_rate(fleet, 1.25)
+    assert faster.traffic.workload.rate == pytest.approx(50.0)
+    assert len(faster.traffic.workload) == len(fleet.traffic.workload)
+    assert faster.traffic.workload.burstiness == pytest.approx(fleet.traffic.workload.burstiness)
+    assert faster.policy is fleet.policy
+    assert faster.traffic.serving == fleet.traffic.serving
+    assert faster.trials == {}
+    assert fleet.traffic.workload.rate == pytest.approx(40.0)
+
+
+def test_the_interval_of_gpus_holds_for_both_ends_of_the_demand() -> None:
+    """Few requests of very different lengths: the traffic may be a fifth lighter or heavier than seen."""
+    trace = varied([6, 12, 24, 60, 90] * 5)
+    load, profile, serving = arrivals(60.0, 400), line(gpu={"count": 2}), PLACES
+    noise = demand_noise(traffic(load, 30.0, trace))
+    assert 0.2 < noise < 0.5
+    row = only(30.0, load, "off", trace=trace, profile=profile, **serving)
+    fewest, _ = fewest_engines(
+        16, trace, profile, "off", load.scaled(load.rate * (1 - noise)), 30.0, **serving
+    )
+    most, _ = fewest_engines(20, trace, profile, "off", load.scaled(load.rate * (1 + noise)), 30.0, **serving)
+    assert fewest is not None
+    assert most is not None
+    low, high = row["gpus_interval"]
+    assert fewest < row["engines"] < most
+    # What noise of the shares allows besides: never more than an engine or two here.
+    assert 2 * (fewest - 1) <= low <= 2 * fewest
+    assert 2 * most <= high <= 2 * (most + 2)
+    assert low <= row["gpus"] <= high
+    assert low % 2 == high % 2 == 0, "whole engines of two GPUs"
+
+
+def test_the_interval_of_a_sure_thing_is_narrow() -> None:
+    """All requests alike, and fleets either side of the answer far from the promise."""
+    row = only(50.0, arrivals(45.0), "fixed:2", **PLACES)
+    assert row["gpus_interval"] == [row["gpus"], row["gpus"]]
+
+
+def test_where_the_noise_leaves_no_fleet_its_upper_end_is_unknown() -> None:
+    """Speed is kept by 95.5 % of the requests however many engines there are: by 95 % for certain, never."""
+    slow, fast = varied([24], 0.05, seed=1), varied([24] * 19, 0.9, seed=2)
+    trace = Trace.from_arrays(
+        request=np.concatenate([slow.request, fast.request + 1]),
+        position=np.concatenate([slow.position, fast.position]),
+        confidence_logit=np.concatenate([slow.confidence_logit, fast.confidence_logit]),
+        accepted=np.concatenate([slow.accepted, fast.accepted]),
+        prompt_tokens=20,
+        metadata={"licence": "CC0"},
+    )
+    document = ask(120.0, arrivals(20.0, 300), trace=trace, policies=["fixed:4"], fraction=0.94, **PLACES)
+    low, high = document["policies"][0]["gpus_interval"]
+    assert low <= document["policies"][0]["gpus"]
+    assert high is None
+
+
+# -- GPUs, cost, and what binds ------------------------------------------------------------------------------
+
+
+def test_cost_is_gpu_hours_over_tokens() -> None:
+    """Two GPUs an engine, groups of two engines that step together: four GPUs for each of the plan's."""
+    profile, serving = line(gpu={"count": 2}), PLACES | {"ranks_per_group": 2}
+    document = ask(50.0, arrivals(60.0), profile=profile, policies=["fixed:2"], gpu_cost=2.5, **serving)
+    row = document["policies"][0]
+    wanted, _ = fewest_engines(4, EVEN, profile, "fixed:2", arrivals(60.0), 50.0, **serving)
+    assert row["engines"] == wanted
+    assert row["gpus"] == 4 * row["engines"]
+    assert [p["gpus"] for p in row["curve"]] == [4 * p["engines"] for p in row["curve"]]
+    assert row["cost_per_hour"] == pytest.approx(2.5 * row["gpus"])
+    an_hour = row["throughput"] * 3600
+    assert row["cost_per_million_tokens"] * an_hour / 1e6 == pytest.approx(row["cost_per_hour"])
+    assert document["gpus_per_engine"] == 2
+    assert document["gpu_cost_per_hour"] == 2.5
+    assert "cost_per_hour" not in only(50.0, arrivals(60.0), "fixed:2", profile=profile, **serving)
+
+
+def test_speed_binds_where_nobody_waits() -> None:
+    """Places for all: a smaller fleet is slower because its passes are larger, not because of a queue."""
+    row = only(70.0, arrivals(120.0), "off", max_running=256, batch_tokens=64)
+    assert row["engines"] > 1
+    assert row["binds"] == "speed"
+
+
+def test_memory_binds_where_users_wait_for_it() -> None:
+    row = only(60.0, arrivals(60.0), "off", max_running=256, batch_tokens=64, kv_tokens=170)
+    free = only(60.0, arrivals(60.0), "off", max_running=256, batch_tokens=64)
+    assert row["engines"] > free["engines"]
+    assert row["binds"] == "memory"
+
+
+def test_the_profile_binds_where_its_costs_end() -> None:
+    """Passes above the capture limit have no cost, and a pass of one block is above it."""
+    profile = line(capture={"sizes": [1, 2, 4], "limit": 4})
+    row = only(10.0, arrivals(30.0), "fixed:4", profile=profile, **PLACES)
+    assert row["engines"] is None
+    assert row["binds"] == "profile"
+
+
+def test_one_engine_is_bound_by_nothing_but_its_traffic() -> None:
+    row = only(30.0, arrivals(5.0), "off", **PLACES)
+    assert (row["engines"], row["binds"]) == (1, "traffic")
+
+
+# -- which policy --------------------------------------------------------------------------------------------
+
+
+def test_a_lossy_policy_is_never_recommended() -> None:
+    """`global` is as small and as fast as any; it does not keep the text."""
+    document = ask(50.0, arrivals(60.0), policies=["global", "off", "hindsight"], **PLACES)
+    rows = {row["policy"]: row for row in document["policies"]}
+    assert rows["global"]["engines"] < rows["off"]["engines"]
+    assert {name: row["lossless"] for name, row in rows.items()} == {
+        "global": False,
+        "off": True,
+        "hindsight": False,
+    }
+    assert document["recommended"] == "off"
+    sees = varied([24] * 60, confidence_sees_token=True)
+    document = ask(
+        50.0, arrivals(60.0), trace=sees, policies=["lagged:2", "early-stop", "fixed:1", "off"], **PLACES
+    )
+    assert document["recommended"] in ("fixed:1", "off"), (
+        "who reads confidences that see their token is lossy"
+    )
+    only_lossy = ask(50.0, arrivals(60.0), policies=["global"], **PLACES)
+    assert only_lossy["recommended"] is only_lossy["marginal"] is None
+
+
+@pytest.mark.parametrize("names", [["off", "fixed:2", "fixed:4"], ["fixed:4", "fixed:2", "off"]])
+def test_fewest_engines_win_and_among_equals_the_fastest_slow_user(names: list[str]) -> None:
+    document = ask(50.0, arrivals(60.0), policies=names, **PLACES)
+    rows = document["policies"]
+    assert [row["policy"] for row in rows] == names
+    best = next(row for row in rows if row["policy"] == document["recommended"])
+    assert best["engines"] == min(row["engines"] for row in rows)
+    level = [row for row in rows if row["engines"] == best["engines"]]
+    assert best["tps_user"]["p05"] == max(row["tps_user"]["p05"] for row in level)
+    assert len(level) > 1, "a tie to decide"
+
+
+def test_the_default_policies_are_those_of_an_answer() -> None:
+    document = ask(50.0, arrivals(5.0, 40), **PLACES)
+    names = ["off", "fixed:1", "fixed:4", "threshold:0.3", "early-stop", "lagged:2"]
+    assert [row["policy"] for row in document["policies"]] == names
+
+
+# -- what a little more is worth -----------------------------------------------------------------------------
+
+
+def highest(
+    engines: int, trace: Trace, profile: StepProfile, policy: str, load: Workload, **more: Any
+) -> float:
+    """Largest rate of these arrivals at which 50 tokens/s are kept, by a scan in steps of 0.5 %."""
+    rates = load.rate * 1.005 ** np.arange(-220, 220)
+    good = 0.0
+    at = int(np.searchsorted(rates, 12.0 * engines))
+    low, high = at, at
+    keeps = {}
+
+    def kept(i: int) -> bool:
+        if i not in keeps:
+            result = fleet_of(engines, trace, profile, policy, load.scaled(rates[i]), **more)
+            keeps[i] = share_of_fleet(result, 50.0) >= 0.95
+        return keeps[i]
+
+    while kept(high):
+        low, high = high, high + 8
+    while not kept(low):
+        low, high = low - 8, low
+    for i in range(low, high + 1):
+        if not kept(i):
+            break
+        good = float(rates[i])
+    return good
+
+
+def test_worth_is_the_difference_of_two_highest_rates() -> None:
+    """One more engine (not two, and of this fleet), twice the capture limit, the block's last position."""
+    sizes = [1, 4, 8, 12]
+    profile = line(
+        verify={"tokens": sizes, "seconds": [0.01, 0.0103, 0.0107, 0.0111]},
+        capture={"sizes": sizes, "limit": 12},
+        eager={"tokens": [13, 24], "seconds": [0.02, 0.025]},
+    )
+    load = arrivals(40.0)
+    document = ask(50.0, load, profile=profile, policies=["fixed:4"], **PLACES)
+    n, worth = document["policies"][0]["engines"], document["marginal"]
+    base = highest(n, EVEN, profile, "fixed:4", load, **PLACES)
+    assert worth["rate"] == pytest.approx(base, rel=0.008)
+    more = highest(n + 1, EVEN, profile, "fixed:4", load, **PLACES) - base
+    assert worth["one_more_engine"] == pytest.approx(more, abs=0.015 * base)
+    doubled = line(
+        verify={"tokens": [1, 24], "seconds": [0.01, 0.0123]},
+        capture={"sizes": [*sizes, 16, 20, 24], "limit": 24},
+        eager={"tokens": [13, 24], "seconds": [0.02, 0.025]},
+    )
+    wider = highest(n, EVEN, doubled, "fixed:4", load, **PLACES) - base
+    assert worth["capture_limit_doubled"] == pytest.approx(wider, abs=0.015 * base)
+    assert worth["capture_limit"] == [12, 24]
+    assert wider > 0.1 * base
+    shorter = highest(n, EVEN, profile, "fixed:3", load, block_size=3, **PLACES)
+    assert worth["last_block_position"] == pytest.approx(base - shorter, abs=0.015 * base)
+    assert abs(base - shorter) > 0.03 * base
+    assert worth["block_size"] == BLOCK
+    assert document["policies"][0]["engines"] == n
+
+
+def test_worth_leaves_out_what_the_fleet_has_not() -> None:
+    """No capture limit, no block: `off` drafts nothing, and a profile of kernels alone knows no graph."""
+    worth = ask(50.0, arrivals(40.0), policies=["off"], **PLACES)["marginal"]
+    assert set(worth) == {"rate", "one_more_engine"}
+    captured = {
+        "capture": {"sizes": [1, 8, 16], "limit": 16},
+        "eager": {"tokens": [17, 24], "seconds": [0.02, 0.025]},
+    }
+    for method, told in (("measured", True), ("composed", False), ("roofline", False)):
+        profile = line(**captured, provenance={"method": method})
+        worth = ask(50.0, arrivals(40.0), profile=profile, policies=["fixed:2"], **PLACES)["marginal"]
+        assert ("capture_limit_doubled" in worth) is told
+        assert "last_block_position" in worth
+
+
+@pytest.mark.parametrize("rate", [2.0, 30.0, 900.0])
+def test_the_highest_rate_does_not_depend_on_where_the_search_begins(rate: float) -> None:
+    load = arrivals(30.0)
+    found = highest_rate(traffic(load.scaled(rate)), make("off"), 2)
+    wanted = highest_rate(traffic(load), make("off"), 2)
+    assert found == pytest.approx(wanted, rel=6e-3)
+    for factor, kept in ((1.0, True), (0.99, True), (1.01, False)):
+        result = fleet_of(2, EVEN, line(), "off", load.scaled(found * factor), **PLACES)
+        assert (share_of_fleet(result, 50.0) >= 0.95) is kept
+
+
+# -- the document --------------------------------------------------------------------------------------------
+
+
+def test_plan_holds_what_was_asked() -> None:
+    serving = PLACES | {"prefill": "chunked", "router": "round-robin", "context": 40}
+    document = ask(50.0, arrivals(30.0), fraction=0.9, ttft_ms=400.0, seed=3, policies=["off"], **serving)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert (document["sla_tps"], document["sla_fraction"], document["ttft_ms"]) == (50.0, 0.9, 400.0)
+    assert document["settings"] == {
+        "prefill": "chunked",
+        "router": "round-robin",
+        "context": 40,
+        "max_running": 4,
+        "seed": 3,
+    }
+    assert (document["profile"], document["requests"]) == ("line", 300)
+    assert document["rate"] == document["rate_simulated"] == pytest.approx(30.0)
+    plain = ask(50.0, arrivals(30.0), policies=["off"])
+    assert plain["settings"]["router"] == "least-outstanding"
+    assert plain["settings"]["max_running"] == 256, "the engine's default, not the number of arrivals"
+    assert any("prefill" in said for said in plain["not_modelled"])
+    assert not any("prefill" in said for said in document["not_modelled"])
+    assert ask(50.0, arrivals(30.0), policies=["off"], workers=3) == plain
+
+
+def test_every_warning_is_said_once() -> None:
+    """Of the profile, the trace, the arrivals, their laying on the trace, and of each policy's own run."""
+    trace = varied([24] * 30, synthetic=True)
+    load = arrivals(20.0, output_tokens=np.where(np.arange(300) % 3, 20, 60))
+    load = replace(load, metadata={"warnings": ["a row was dropped"]})
+    policies = ["off", "global", "lagged:2"]
+    document = ask(30.0, load, trace=trace, profile=line(draft=None), policies=policies, **PLACES)
+    said = document["warnings"]
+    assert len(said) == len(set(said))
+    for text in (
+        "a row was dropped",
+        "states no draft cost",
+        "longer than the traced request",
+        "global is not lossless",
+        "30 distinct traced requests",
+    ):
+        assert sum(text in warning for warning in said) == 1, text
+    assert set(trace.warnings) <= set(said)
+
+
+def test_progress_counts_the_trials() -> None:
+    seen: list[tuple[int, int | None, str]] = []
+    document = ask(
+        50.0,
+        arrivals(45.0),
+        policies=["off", "fixed:2"],
+        progress=lambda done, total, name: seen.append((done, total, name)),
+        **PLACES,
+    )
+    assert {name for _, _, name in seen} == {"off", "fixed:2"}
+    done = [count for count, _, _ in seen]
+    assert done == sorted(done)
+    assert done[-1] >= sum(len(row["curve"]) for row in document["policies"])
+    assert {total for _, total, _ in seen} == {None}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"sla_tps": 0.0}, "SLA is 0"),
+        ({"sla_tps": math.nan}, "SLA is nan"),
+        ({"rate": -1.0}, "rate is -1"),
+        ({"rate": 5.0, "gpu_cost": 0.0}, "gpu_cost is 0"),
+        ({"rate": 5.0, "fraction": 0.0}, "fraction is 0"),
+        ({"rate": 5.0, "fraction": 1.01}, "fraction is 1.01"),
+        ({}, "either a rate or a workload"),
+        ({"rate": 5.0, "workload": arrivals(5.0, 30)}, "not both"),
+        ({"workload": arrivals(5.0, 19)}, "19 arrivals"),
+        ({"rate": 5.0, "ttft_ms": 100.0}, "prefill chunked"),
+        ({"rate": 5.0, "ttft_ms": -1.0, "prefill": "chunked"}, "ttft_ms is -1"),
+    ],
+)
+def test_plans_that_make_no_sense_are_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        plan(EVEN, line(), **({"sla_tps": 50.0, "calibration": None} | more))
+
+
+def test_twenty_arrivals_and_all_of_the_requests_may_be_asked() -> None:
+    row = only(30.0, arrivals(1.0, 20), "off", fraction=1.0, **PLACES)
+    assert row["engines"] == 1
+    assert row["share_at_sla"] == 1.0
+
+
+# -- the sentence ------------------------------------------------------------------------------------------
+
+
+def test_the_sentence_names_the_fleet_and_what_drafting_nothing_needs() -> None:
+    document = fake_plan()
+    rows = {row["policy"]: row for row in document["policies"]}
+    text = headline(document)
+    assert "5 GPUs (4 ~ 6) with lagged:2" in text
+    assert "without drafting 11" in text
+    assert "306 requests/s" in text
+    assert "95% of requests" in text
+    assert "500 ms" in text
+    assert "0.059 per million" in text
+    rows["off"] |= {"gpus": 5, "tps_user": {"p05": 41.0}}
+    rows["lagged:2"]["tps_user"] = {"p05": 59.0}
+    text = headline(document)
+    assert "41 instead of 59 tokens/s" in text
+    rows["off"]["gpus"] = None
+    assert "without drafting no number of GPUs" in headline(document)
+    rows["lagged:2"] |= {"gpus": 1, "gpus_interval": [1, None]}
+    assert "1 GPU (1 ~ unknown)" in headline(document)
+
+
+def test_the_sentence_says_when_drafting_does_not_pay() -> None:
+    document = fake_plan() | {"recommended": "off", "ttft_ms": None}
+    text = headline(document)
+    assert "Drafting does not pay here" in text
+    assert "11 GPUs" in text
+    assert "first token" not in text
+    document["policies"] = document["policies"][:1]
+    assert "does not pay" not in headline(document), "nothing else was tried"
+    document["recommended"] = None
+    assert "No lossless policy tried reaches 80 tokens/s" in headline(document)
