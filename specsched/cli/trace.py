@@ -30,7 +30,7 @@ def trace() -> None:
 
 
 class Acceptance(click.ParamType):
-    """Conditional acceptance per position: numbers, a published domain, or a file of `specsched convert`."""
+    """Acceptance per position: rates, a mean length, a published domain, or a file of `specsched convert`."""
 
     name = "acceptance"
 
@@ -39,13 +39,27 @@ class Acceptance(click.ParamType):
         if not isinstance(value, str) or Path(value).is_file() or value in ("chat", "math", "code"):
             return value
         rate = Real(minimum=0, maximum=1)
+        kind, colon, rest = value.partition(":")
+        if colon and kind in ("marginal", "conditional"):
+            return kind, [rate.convert(part.strip(), param, ctx) for part in rest.split(",")]
+        if colon and kind == "length":
+            length, _, block = rest.partition(":")
+            if not block:
+                self.fail(
+                    f"{value!r} lacks the block size; give length:MEAN:K, as in length:2.7:4", param, ctx
+                )
+            return kind, (
+                Real(minimum=1).convert(length, param, ctx),
+                Whole(1, 127).convert(block, param, ctx),
+            )
         if "," not in value and not value.replace(".", "").isdigit():
             self.fail(
-                f"{value!r} is neither rates such as 0.8,0.75,0.7, nor chat, math or code, nor a file",
+                f"{value!r} is neither rates such as 0.8,0.75,0.7 (or marginal:0.8,0.6,0.42, or "
+                "length:2.7:4), nor chat, math or code, nor a file",
                 param,
                 ctx,
             )
-        return [rate.convert(part.strip(), param, ctx) for part in value.split(",")]
+        return "rates", [rate.convert(part.strip(), param, ctx) for part in value.split(",")]
 
 
 def _output(command: Any) -> Any:
@@ -106,6 +120,7 @@ def synth(acceptance: Any, output: Path | None, out: Path | None, as_json: bool,
     \b
     Examples:
       specsched trace synth --acceptance 0.82,0.78,0.75,0.72 -o mine.parquet
+      specsched trace synth --acceptance marginal:0.58,0.45,0.32 -o from_a_log.parquet
       specsched trace synth --acceptance chat --requests 500 --ece 0 -o perfect.parquet
       specsched trace synth --acceptance metrics.txt -o from_counters.parquet
     """
@@ -113,7 +128,9 @@ def synth(acceptance: Any, output: Path | None, out: Path | None, as_json: bool,
     from ..trace import synthesise
 
     note = None
-    if isinstance(acceptance, str) and Path(acceptance).is_file():
+    if isinstance(acceptance, tuple):
+        acceptance, note = _stated(*acceptance)
+    elif Path(acceptance).is_file():
         not_over_input(path, acceptance)
         acceptance, note = _rates(Path(acceptance))
     made = synthesise(acceptance, name=path.stem, note=note, **options)
@@ -128,6 +145,20 @@ def _required(output: Path | None, out: Path | None) -> Path:
     if output.suffix != ".parquet":
         raise SpecschedError(f"{output} does not end in .parquet; a trace is a Parquet file")
     return output
+
+
+def _stated(kind: str, given: Any) -> tuple[list[float], str | None]:
+    """Conditional rates from what was typed, and what must be said of them."""
+    from ..formats.acceptance import doubtful, from_mean_length, from_survival
+
+    if kind == "length":
+        found = from_mean_length(given[0], given[1], "--acceptance", "--acceptance")
+        return found.conditional.tolist(), found.notes[0]
+    if kind == "marginal":
+        return from_survival(given, 0, False, "--acceptance marginal").conditional.tolist(), None
+    if kind == "rates" and (problem := doubtful(given)):
+        raise SpecschedError(f"--acceptance {','.join(map(str, given))}: {problem}")
+    return list(given), None
 
 
 def _rates(path: Path) -> tuple[list[float], str | None]:

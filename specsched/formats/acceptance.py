@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,10 @@ def from_survival(
     conditional?).
     """
     survival = np.asarray(survival, dtype=np.float64)
+    if survival.size and survival[0] > 1.0 + 1e-6:
+        raise FormatError(
+            f"{source}: a rate of {survival[0]:g} at position 1; rates are shares in [0, 1], not percent"
+        )
     rise = np.flatnonzero(np.diff(survival) > 1e-9)
     if rise.size:
         k = int(rise[0])
@@ -114,3 +119,42 @@ def from_histogram(
         raise FormatError(f"{source}: the acceptance histogram holds no steps; collect some traffic first")
     at_least = np.cumsum(counts[::-1])[::-1]
     return from_survival(at_least[1:] / steps, int(steps), censored, source, notes)
+
+
+def from_mean_length(length: float, block_size: int, source: str, where: str) -> Acceptance:
+    """`Acceptance` of one number: the mean tokens a step emits, the bonus included, with blocks of γ drafts.
+
+    The shape is *assumed*: the same conditional rate p at every position, the p of Σ_{k=0..γ} p^k = length.
+    Raises FormatError unless 1 <= length <= 1 + γ.
+    """
+    from scipy.optimize import brentq
+
+    if not 1 <= block_size <= 127:
+        raise FormatError(f"{where}: a block of {block_size} drafts; expected 1 to 127")
+    if not 1.0 <= length <= 1.0 + block_size:
+        raise FormatError(
+            f"{where}: a mean length of {length:g} tokens a step, the bonus included, lies between 1 and "
+            f"{1 + block_size} for blocks of {block_size}; is it without the bonus, or of another block size?"
+        )
+    powers = np.arange(block_size + 1)
+    rate = float(brentq(lambda p: float((p**powers).sum()) - length, 0.0, 1.0, xtol=1e-12))
+    notes = (
+        f"Assumed: one conditional rate, {rate:.3f}, at every position, from the mean length {length:.3g}.",
+    )
+    return Acceptance(np.full(block_size, rate), 0, False, source, notes)
+
+
+def doubtful(rates: list[float]) -> str | None:
+    """Why a bare list of rates may be marginal ones, as engines' logs print them; None where it is plain.
+
+    Marginal rates never rise, and by the last position they are far below the first. Conditional ones of
+    real drafters stay within a factor of two or so.
+    """
+    if len(rates) < 2 or any(b > a for a, b in pairwise(rates)) or rates[-1] > 0.6 * rates[0]:
+        return None
+    conditional, marginal = 1.0 + float(np.cumprod(rates).sum()), 1.0 + sum(rates)
+    return (
+        "these rates fall as marginal ones do (position k accepted at all), which engines' logs print; say "
+        f"marginal:... ({marginal:.2f} tokens a step) or conditional:... (given the positions before; "
+        f"{conditional:.2f} tokens a step)"
+    )

@@ -12,16 +12,19 @@ from ..calibration import Calibration, load_calibration
 from ..errors import FormatError
 from ..profile import StepProfile, load_profile
 from ..trace import Trace, load_trace
-from . import inference_lab, llamacpp, modelopt, specspecs, sts, trtllm
+from . import deepspec, inference_lab, llamacpp, modelopt, specdecbench, specspecs, sts, trtllm
 from .acceptance import SCHEMA as ACCEPTANCE_SCHEMA
 from .acceptance import Acceptance
 from .document import Hints
 from .opened import Opened, open_file
+from .sglang import benchmark as sglang_benchmark
 from .sglang import dump as sglang_dump
 from .sglang import tables as sglang
+from .vllm import benchmark as vllm_benchmark
 from .vllm import costs as vllm
 from .vllm import counters as vllm_counters
 from .vllm import latency as vllm_latency
+from .vllm import responses as vllm_responses
 
 KINDS = ("profile", "trace", "calibration", "acceptance")
 
@@ -92,8 +95,13 @@ def _schema(opened: Opened) -> str | None:
 
 
 def _is_requests(opened: Opened) -> bool:
-    rows = opened.data if opened.syntax == "jsonl" else [opened.data] if opened.syntax == "json" else []
-    return any(vllm_counters.speculative(row) for row in rows)
+    return vllm_responses.unwrapped(opened) is not None
+
+
+def _read_requests(opened: Opened, hints: Hints) -> Any:
+    rows = vllm_responses.unwrapped(opened)
+    assert rows is not None
+    return vllm_counters.read_requests(rows, hints)
 
 
 def _ours(prefix: str) -> Callable[[Opened], bool]:
@@ -155,7 +163,33 @@ FORMATS: tuple[Format, ...] = (
         vllm_latency.read_latency,
         vllm_latency.LATENCY,
     ),
-    Format("vllm-requests", "acceptance", _is_requests, vllm_counters.read_requests, frozenset({"metrics"})),
+    Format("vllm-requests", "acceptance", _is_requests, _read_requests, frozenset({"metrics"})),
+    Format(
+        "vllm-bench-serve",
+        "acceptance",
+        _keyed("json", vllm_benchmark.SERVE),
+        vllm_benchmark.read_serve,
+        vllm_benchmark.SERVE,
+    ),
+    Format("vllm-log", "acceptance", vllm_benchmark.is_log, vllm_benchmark.read_log, frozenset()),
+    Format(
+        "sglang-meta",
+        "acceptance",
+        sglang_benchmark.is_meta,
+        sglang_benchmark.read_meta,
+        frozenset({"meta_info"}),
+    ),
+    Format(
+        "sglang-bench-serving",
+        "acceptance",
+        _json_rows(sglang_benchmark.SERVING),
+        sglang_benchmark.read_serving,
+        sglang_benchmark.SERVING,
+    ),
+    Format(
+        "specdec-bench", "acceptance", _keyed("json", specdecbench.KEYS), specdecbench.read, specdecbench.KEYS
+    ),
+    Format("deepspec-records", "trace", _json_rows(deepspec.KEYS), deepspec.read, deepspec.KEYS),
     Format(
         "vllm-prometheus",
         "acceptance",

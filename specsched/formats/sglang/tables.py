@@ -18,7 +18,7 @@ from ..document import Hints, build, curve, imported
 from ..export import AdditiveParts
 from ..fit import additive
 from ..opened import Opened
-from ..values import integer, need, numbers, same_length, step_seconds, whole
+from ..values import integer, need, number, numbers, same_length, step_seconds, whole
 
 ONE_D = frozenset({"sample_batch_tokens", "sample_steps_per_sec"})
 ADDITIVE = frozenset({"bias_seconds", "bs_probes", "alpha_seconds", "m_probes", "theta_seconds"})
@@ -60,16 +60,42 @@ def read_additive(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]
     bias = float(numbers([data["bias_seconds"]], f"{where}: bias_seconds", positive=False)[0])
     requests = whole(data["bs_probes"], f"{where}: bs_probes")
     alpha = numbers(data["alpha_seconds"], f"{where}: alpha_seconds", positive=False)
-    tokens = whole(data["m_probes"], f"{where}: m_probes")
-    theta = numbers(data["theta_seconds"], f"{where}: theta_seconds", positive=False)
+    tokens, theta = _theta(data, where)
     same_length(where, bs_probes=requests, alpha_seconds=alpha)
-    same_length(where, m_probes=tokens, theta_seconds=theta)
     step_seconds(bias + theta + alpha[0], f"{where}: bias + theta + alpha")
+    # SGLang's fitter leaves the constant in the bias, so theta may fall below 0; a curve of ours may not.
+    shift = min(float(theta.min()), 0.0)
+    bias, theta = bias + shift, theta - shift
+    if bias < 0:
+        raise FormatError(f"{where}: bias_seconds + the least theta is {bias:.3g} s; it must be 0 or more")
     verify = {**curve("tokens", tokens, theta), "lookup": "linear", "beyond": "clamp"}
     overhead = curve("requests", requests, alpha)
     provenance = imported(where, "sglang-additive", "linear, clamped", [_WHOLE_STEP], hints)
     profile = build(opened.path.stem, verify, provenance, hints, bias_seconds=bias, overhead=overhead)
     return profile, [_WHOLE_STEP]
+
+
+def _theta(data: dict[str, Any], where: str) -> tuple[np.ndarray, np.ndarray]:
+    """theta(M) at the probes, as SGLang writes it: the first probe may be 0 tokens, values below 0.
+
+    A pass has a token at least, so a probe at 0 becomes one at 1, where the owner reads between the probes.
+    """
+    probes = data["m_probes"]
+    zero = isinstance(probes, list) and len(probes) > 1 and probes[0] == 0 and not isinstance(probes[0], bool)
+    tokens = whole(probes[1:] if zero else probes, f"{where}: m_probes").astype(np.float64)
+    given = data["theta_seconds"]
+    if not isinstance(given, list):
+        raise FormatError(f"{where}: theta_seconds must be a list of seconds")
+    theta = np.array(
+        [number(v, f"{where}: theta_seconds, row {i}", -1.0, 1e3) for i, v in enumerate(given, 1)]
+    )
+    tokens = np.concatenate([[0.0], tokens]) if zero else tokens
+    same_length(where, m_probes=tokens, theta_seconds=theta)
+    if zero:
+        first = float(np.interp(1.0, tokens, theta))
+        keep = tokens > 1
+        tokens, theta = np.concatenate([[1.0], tokens[keep]]), np.concatenate([[first], theta[keep]])
+    return tokens.astype(np.int64), theta
 
 
 def read_rounds(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
