@@ -8,10 +8,13 @@ no cliffs, so it may rank GPUs, never size them.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from .architecture import find_model
 from .profile import StepProfile
-from .shapes import BYTES, Gpu, ModelShape, find_gpu, find_model, require_runnable
+from .shapes import Gpu, ModelShape, find_gpu, require_runnable
 
 OPTIMISM = (1.3, 5.0)
 DRAFTER_LAYERS, MARKOV_RANK = 5, 256
@@ -36,10 +39,13 @@ def roofline_profile(
     """
     key, limits = find_gpu(gpu)
     shape = find_model(model)
+    if shape.quantization is not None:
+        # The checkpoint says what its weights are; a dtype asked for cannot widen them.
+        dtype = shape.quantization.dtype
     require_runnable(shape, limits, tensor, dtype)
     weights = shape.weight_bytes(dtype)
     peak = limits.fp8_flops if dtype == "fp8" and limits.fp8_flops else limits.bf16_flops
-    line = _Line(shape, limits, peak, tensor, BYTES[dtype])
+    line = _Line(shape, limits, peak, tensor, shape.layer_width(dtype))
     per_token = shape.kv_bytes_per_token(kv_dtype or ("fp8" if dtype == "fp8" else "bfloat16"))
     most_kv = 1 << 22
     document = {
@@ -122,7 +128,7 @@ class _Line:
         dense = self.shape
         if dense.experts:
             # A drafter of a mixture has dense layers of the target's width.
-            dense = ModelShape(**{**vars(dense), "experts": 0})
+            dense = replace(dense, experts=0)
         line = _Line(dense, self.gpu, self.gpu.bf16_flops, self.tensor, 2.0)
         markov = block_size * line._matmul(MARKOV_RANK * dense.vocab, requests)
         return float(np.float64(line.forward(requests * block_size, DRAFTER_LAYERS) + markov))

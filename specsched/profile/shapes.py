@@ -5,15 +5,25 @@ torch.
 from __future__ import annotations
 
 import difflib
-import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ..errors import ProfileError
-from ..files.disk import read_json
 
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How a checkpoint stores its layers: by which `method`, as which `dtype`, in how many bytes a weight.
+
+    `dtype`: `fp8`, or `int4` / `int8` for narrow storage that is computed in bfloat16. Bytes count
+    the scales.
+    """
+
+    method: str
+    dtype: str
+    bytes_per_weight: float
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,7 @@ class ModelShape:
     experts: int = 0
     experts_per_token: int = 0
     moe_intermediate: int = 0
+    quantization: Quantization | None = None
 
     @property
     def attention_parameters(self) -> int:
@@ -58,10 +69,16 @@ class ModelShape:
         return self.layers * self.layer_parameters + embeddings
 
     def weight_bytes(self, dtype: str) -> int:
-        """Bytes of all weights; in fp8 the embedding and the head stay in bfloat16, as engines keep them."""
+        """Bytes of all weights; embedding, head and routers of a narrow checkpoint stay in bfloat16, as
+        engines keep them. A quantized checkpoint is as narrow as it is, whatever `dtype` says.
+        """
         embeddings = self.vocab * self.hidden * (1 if self.tied else 2)
-        outside = BYTES["bfloat16"] if dtype == "fp8" else _width(dtype)
-        return int(self.layers * self.layer_parameters * _width(dtype) + embeddings * outside)
+        outside = BYTES["bfloat16"] if dtype == "fp8" or self.quantization else _width(dtype)
+        return int(self.layers * self.layer_parameters * self.layer_width(dtype) + embeddings * outside)
+
+    def layer_width(self, dtype: str) -> float:
+        """Bytes of one weight of a layer."""
+        return self.quantization.bytes_per_weight if self.quantization else _width(dtype)
 
     def kv_bytes_per_token(self, dtype: str) -> int:
         """KV-cache bytes of one token, all layers."""
@@ -164,8 +181,18 @@ def find_gpu(name: str) -> tuple[str, Gpu]:
     key = name.lower().replace("_", "-")
     key = _ALIASES.get(key, key)
     if key not in GPUS:
-        raise ProfileError(_unknown("GPU", name, [*GPUS, *_ALIASES]))
+        raise ProfileError(unknown("GPU", name, [*GPUS, *_ALIASES]))
     return key, GPUS[key]
+
+
+def require_plain(shape: ModelShape, how: str) -> None:
+    """Raise `ProfileError` for a quantized checkpoint where its kernels are not those of its dtype."""
+    if shape.quantization is not None:
+        raise ProfileError(
+            f"{shape.name} is a checkpoint quantized by {shape.quantization.method} to "
+            f"{shape.quantization.dtype}, and {how} runs kernels of one dtype: use --source roofline, or "
+            "the config.json of the checkpoint before quantization with --dtype"
+        )
 
 
 def require_runnable(shape: ModelShape, gpu: Gpu, tensor: int, dtype: str) -> None:
@@ -184,58 +211,11 @@ def require_runnable(shape: ModelShape, gpu: Gpu, tensor: int, dtype: str) -> No
         )
 
 
-def find_model(name: str | os.PathLike[str]) -> ModelShape:
-    """A preset's shape, or that of a `config.json` (the file or its folder); raises `ProfileError`."""
-    path = Path(name)
-    if path.is_dir():
-        path = path / "config.json"
-    if path.is_file():
-        return shape_of(read_json(path, ProfileError), str(path))
-    key = str(name).lower().split("/")[-1].replace("_", "-")
-    key = key.replace("meta-llama-3.1", "llama3").replace("llama-3.1", "llama3").replace("llama-3", "llama3")
-    if key not in MODELS:
-        raise ProfileError(_unknown("model", str(name), list(MODELS)) + ", or the path of a config.json")
-    return MODELS[key]
-
-
-def _unknown(what: str, name: str, known: list[str]) -> str:
+def unknown(what: str, name: str, known: list[str]) -> str:
+    """The sentence for a name that is none of `known`, with the nearest."""
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"unknown {what} {name!r}; {hint}known: {', '.join(known)}"
-
-
-def shape_of(config: dict[str, Any], where: str) -> ModelShape:
-    """The shape a Hugging Face `config.json` describes; raises `ProfileError` naming what is missing or not
-    modelled.
-    """
-    if not isinstance(config, dict):
-        raise ProfileError(f"{where}: expected a JSON object")
-    kind = str(config.get("model_type") or (config.get("architectures") or [""])[0]).lower()
-    family = next((f for f in ("qwen3", "llama") if kind.startswith(f)), None)
-    if family is None:
-        raise ProfileError(f"{where}: model_type {kind!r} is not modelled; known: llama, qwen3, qwen3_moe")
-    wanted = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
-    missing = [key for key in wanted if not isinstance(config.get(key), int)]
-    if missing:
-        raise ProfileError(f"{where}: missing or not a whole number: {', '.join(missing)}")
-    heads = config["num_attention_heads"]
-    experts = int(config.get("num_experts") or 0)
-    return ModelShape(
-        name=str(config.get("_name_or_path") or Path(where).parent.name or "model"),
-        hidden=config["hidden_size"],
-        layers=config["num_hidden_layers"],
-        heads=heads,
-        kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_dim=int(config.get("head_dim") or config["hidden_size"] // heads),
-        intermediate=config["intermediate_size"],
-        vocab=config["vocab_size"],
-        max_context=int(config.get("max_position_embeddings") or 0),
-        family=family,
-        tied=bool(config.get("tie_word_embeddings", False)),
-        experts=experts,
-        experts_per_token=int(config.get("num_experts_per_tok") or 0),
-        moe_intermediate=int(config.get("moe_intermediate_size") or 0),
-    )
 
 
 def vllm_capture_sizes(limit: int = 512) -> list[int]:

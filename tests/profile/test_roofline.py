@@ -7,8 +7,9 @@ import json
 import pytest
 
 from specsched.errors import ProfileError
+from specsched.profile.architecture import find_model, shape_of
 from specsched.profile.roofline import roofline_profile
-from specsched.profile.shapes import GPUS, MODELS, find_gpu, find_model, shape_of, vllm_capture_sizes
+from specsched.profile.shapes import GPUS, MODELS, find_gpu, vllm_capture_sizes
 
 
 def test_known_parameter_counts():

@@ -13,7 +13,8 @@ from typing import Any
 
 from ...errors import ProfileError
 from ...profile import StepProfile
-from ...profile.shapes import Gpu, find_gpu, find_model, require_runnable
+from ...profile.architecture import find_model
+from ...profile.shapes import Gpu, find_gpu, require_plain, require_runnable
 from .composition import (
     DRAFTER_LAYERS,
     FEATURE_LAYERS,
@@ -51,6 +52,7 @@ def compose_profile(
     """
     key, limits = find_gpu(gpu)
     shape = find_model(model)
+    require_plain(shape, "--source compose")
     if key not in SYSTEMS:
         raise ProfileError(f"aiconfigurator has no tables for {gpu}; it has {', '.join(SYSTEMS)}")
     weights = "fp8" if dtype.startswith("fp8") else dtype

@@ -17,7 +17,8 @@ import numpy as np
 
 from ...errors import FormatError, ProfileError
 from ...profile import StepProfile
-from ...profile.shapes import find_gpu, find_model
+from ...profile.architecture import find_model
+from ...profile.shapes import find_gpu, require_plain
 from ..values import numbers, whole
 from .aiconfigurator import LICENCE, draft_seconds
 from .composition import NOT_INCLUDED, Pieces, Subject, assemble, drafter_note
@@ -83,6 +84,7 @@ def compose_jagged(
     """
     key, limits = find_gpu(gpu)
     shape = find_model(model)
+    require_plain(shape, "composing")
     tokens, kernels = read_kernels(path, tensor)
     rest = Kernels(SYSTEMS[key], "vllm", shape, tensor, "float16", "float16")
     layer = np.sum([kernels[name] * times for name, times in PER_LAYER.items()], axis=0)

@@ -14,7 +14,8 @@ import torch
 from ...errors import SpecschedError
 from ...files.disk import bundled_dir
 from ...profile import StepProfile
-from ...profile.shapes import MODELS, find_model
+from ...profile.architecture import find_model
+from ...profile.shapes import MODELS, require_plain
 from ..drafter.base import Drafter
 from ..drafter.dspark import load_drafter
 from ..target.decoder import Target
@@ -60,11 +61,13 @@ def measure_profile(
         )
     from .cuda import measure_cuda
 
+    shape = find_model(model)
+    require_plain(shape, "measuring")
     name = host.cuda_devices()[index]
     return measure_cuda(
         torch.device("cuda", index),
         host.gpu_key(gpu, name),
-        find_model(model),
+        shape,
         dtype=dtype,
         block_size=block_size or 7,
         capture_limit=capture_limit,
