@@ -74,6 +74,7 @@ def assert_summary(result: SimResult, expected: Engine) -> None:
         "off_graph_steps": len(off_graph),
         "preemptions": window.preemptions,
         "blocked_steps": window.blocked,
+        "full_steps": window.full,
         "prefill_tokens": total["prefill"],
         "seconds": seconds,
         "steps": len(steps),

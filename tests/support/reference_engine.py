@@ -102,6 +102,7 @@ class Window:
     ranks: list[dict[str, Any]] = field(default_factory=list)  # of their ranks
     preemptions: int = 0
     blocked: int = 0
+    full: int = 0
 
 
 class Engine:
@@ -231,6 +232,8 @@ class Engine:
                 break
             rank.running.append(rank.waiting.popleft())
             self.enter(head)
+        if rank.waiting and len(rank.running) == s.max_running:
+            self.window.full += self.open_window
         self.kv_peak = max(self.kv_peak, self.kv(rank.running))
 
     def enter(self, request: Request) -> None:
