@@ -7,8 +7,11 @@ from typing import Any
 
 import click
 
+from ..errors import SpecschedError
 from .options import file_option, json_option, not_over_input, out_option
 from .output import print_json, warn, wrote
+
+CENSORED = "trimming was on where these rates were counted: they may be too high or too low"
 
 
 @click.command(short_help="What a file holds, what is wrong with it, its picture.")
@@ -34,8 +37,10 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
     from ..files.kind import kind_of_file
     from ..inspection import find, inspect_object, load_any
 
-    if kind_of_file(find(file)) == "acceptance":
-        held, found = _acceptance(find(file))
+    path = find(file)
+    kind = kind_of_file(path)
+    if kind == "acceptance" or (kind is None and _converts_to_acceptance(path)):
+        held, found = _acceptance(path)
     else:
         held = load_any(file)
         found = inspect_object(held)
@@ -60,6 +65,16 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
     wrote(written)
 
 
+def _converts_to_acceptance(path: Path) -> bool:
+    """Whether a file of another tool holds acceptance rates."""
+    from .. import formats
+
+    try:
+        return formats.read(path).kind == "acceptance"
+    except SpecschedError:
+        return False
+
+
 def _acceptance(path: Path) -> tuple[Any, dict[str, Any]]:
     """Acceptance rates, ours or the counters of another tool; they have no picture."""
     from .. import formats
@@ -73,7 +88,7 @@ def _acceptance(path: Path) -> tuple[Any, dict[str, Any]]:
         "format": read.format,
         "block_size": rates.block_size,
         **{key: value for key, value in rates.to_dict().items() if key != "schema"},
-        "warnings": ["the rates are lower bounds: trimming was on"] if rates.censored else [],
+        "warnings": [CENSORED] if rates.censored else [],
         "lint": [],
     }
     return rates, found

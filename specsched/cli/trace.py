@@ -169,7 +169,7 @@ def _rates(path: Path) -> tuple[list[float], str | None]:
     if found.kind != "acceptance":
         raise SpecschedError(f"{path} is a {found.kind}, not acceptance rates; it needs no synthesis")
     note = (
-        "the acceptance it was drawn from is a lower bound, trimming was on"
+        "trimming was on where its acceptance was counted: the rates may be too high or too low"
         if found.object.censored
         else None
     )

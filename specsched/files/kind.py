@@ -14,7 +14,9 @@ _BUNDLED = {"profile": ("profiles", ".json"), "trace": ("traces", ".parquet")}
 _WORDS = {"profile": "a step profile", "trace": "a confidence trace", "calibration": "a calibration"}
 # Counters of drafts and accepted tokens, in the spellings of the tools that `specsched convert` reads.
 _COUNTERS = (
-    "vllm:spec_decode_num_drafts",
+    "spec_decode_num_",
+    "spec_accept_length",
+    "SpecDecoding metrics:",
     '"acceptance_histogram"',
     '"marginal_accept_rates"',
     '"conditional_accept_rates"',

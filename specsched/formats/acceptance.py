@@ -24,7 +24,9 @@ class Acceptance:
     """Acceptance by position, from `steps` draft blocks.
 
     `conditional`: float64[γ] in [0, 1], P(position k accepted | all before it accepted).
-    `censored`: trimming was on, so that the rates are lower bounds. `source`: the format it came from.
+    `censored`: trimming was on and nobody said where: the rates may be too high or too low. `source`: the
+    format it came from. `tried`: float64[γ], the blocks in which position k was tried after all before it
+    were accepted, where they were counted; the rates are then product-limit estimates (`from_tried`).
     """
 
     conditional: np.ndarray
@@ -32,6 +34,7 @@ class Acceptance:
     censored: bool
     source: str
     notes: tuple[str, ...] = field(default=())
+    tried: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         rates = self.conditional
@@ -54,7 +57,24 @@ class Acceptance:
         """Tokens emitted per step, the bonus included: 1 + Σ survival."""
         return 1.0 + float(self.survival.sum())
 
+    @property
+    def intervals(self) -> list[tuple[float, float]] | None:
+        """95 % intervals of the conditional rates (Wilson), None where the trials were not counted.
+
+        Blocks are taken as independent: those of one request are not, so the true ones are wider.
+        """
+        tried = self.tried
+        if tried is None and self.steps > 0 and not self.censored:
+            tried = self.steps * np.concatenate([[1.0], self.survival[:-1]])
+        if tried is None:
+            return None
+        return [_wilson(float(rate), float(n)) for rate, n in zip(self.conditional, tried, strict=True)]
+
     def to_dict(self) -> dict[str, Any]:
+        intervals = self.intervals
+        more: dict[str, Any] = {} if self.tried is None else {"tried": [float(n) for n in self.tried]}
+        if intervals is not None:
+            more["intervals"] = [list(pair) for pair in intervals]
         return {
             "schema": SCHEMA,
             "conditional": [float(v) for v in self.conditional],
@@ -64,6 +84,7 @@ class Acceptance:
             "censored": self.censored,
             "source": self.source,
             "notes": list(self.notes),
+            **more,
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -82,6 +103,9 @@ class Acceptance:
             bool(document.get("censored", False)),
             str(document.get("source", where)),
             tuple(map(str, document.get("notes") or ())),
+            numbers(document["tried"], f"{where}: tried", positive=False, at_least=len(rates))
+            if document.get("tried") is not None
+            else None,
         )
 
 
@@ -119,6 +143,66 @@ def from_histogram(
         raise FormatError(f"{source}: the acceptance histogram holds no steps; collect some traffic first")
     at_least = np.cumsum(counts[::-1])[::-1]
     return from_survival(at_least[1:] / steps, int(steps), censored, source, notes)
+
+
+TOLERATED = 0.01  # share of drafts missing that a block's ends may explain: the last steps of requests
+
+
+def whole_blocks(proposed: float, possible: float, where: str) -> str | None:
+    """What must be said where fewer drafts were `proposed` than whole blocks hold; None if none is missing.
+
+    Raises `FormatError` where more than a hundredth is missing: then drafts were trimmed, and counters of
+    accepted tokens alone give neither estimates nor bounds. (A position that was not tried counts as
+    rejected, which lowers a rate; steps without any draft, the unlikely ones, are not counted, which raises
+    it.)
+    """
+    missing = 1.0 - proposed / possible if possible > 0 else 0.0
+    if proposed <= 0 or missing <= 0.0:
+        return None
+    if missing > TOLERATED:
+        raise FormatError(
+            f"{where}: {missing:.1%} of the drafts of whole blocks are missing, so trimming was on, and "
+            "these counters do not say at which positions. Steps without a draft are not counted either, so "
+            "rates may be too high or too low: measure with trimming off, or record histograms by draft length"
+        )
+    return (
+        f"{missing:.2%} of the drafts of whole blocks are missing, as at the ends of requests; read as whole."
+    )
+
+
+def from_tried(
+    accepted: np.ndarray, tried: np.ndarray, steps: int, source: str, notes: tuple[str, ...] = ()
+) -> Acceptance:
+    """Product-limit estimate (Kaplan and Meier): rate k = accepted[k] / tried[k].
+
+    `tried[k]`: blocks that tried position k after all before it were accepted; `accepted[k]`: those that
+    accepted it. Right where the length of a block was chosen without looking at its drafts. Raises
+    `FormatError` where a position was never tried.
+    """
+    accepted, tried = np.asarray(accepted, dtype=np.float64), np.asarray(tried, dtype=np.float64)
+    never = np.flatnonzero(tried <= 0)
+    if never.size:
+        reached = int(never[0])
+        if reached == 0:
+            raise FormatError(f"{source}: no block tried its first position; collect some traffic first")
+        accepted, tried = accepted[:reached], tried[:reached]
+        notes = (*notes, f"Position {reached + 1} and later were never tried: left out.")
+    if np.any(accepted > tried + 1e-9):
+        k = int(np.flatnonzero(accepted > tried + 1e-9)[0])
+        raise FormatError(
+            f"{source}: position {k + 1} was accepted {accepted[k]:.0f} times and tried {tried[k]:.0f} times"
+        )
+    return Acceptance(accepted / tried, steps, False, source, notes, tried)
+
+
+def _wilson(rate: float, trials: float) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share."""
+    if trials <= 0:
+        return 0.0, 1.0
+    z2 = 1.959964**2
+    middle = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = 1.959964 / (1 + z2 / trials) * np.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials**2))
+    return max(middle - float(half), 0.0), min(middle + float(half), 1.0)
 
 
 def from_mean_length(length: float, block_size: int, source: str, where: str) -> Acceptance:

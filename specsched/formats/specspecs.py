@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import FormatError
-from .acceptance import Acceptance, from_histogram
+from .acceptance import Acceptance, from_tried
 from .document import Hints
 from .opened import Opened
 
@@ -26,15 +26,17 @@ def read(opened: Opened, hints: Hints) -> tuple[Acceptance, list[str]]:
             f"{where}: no steps" + (f" of run {hints['run_id']!r}" if hints.get("run_id") else "")
         )
     depth = max(int(rows["k"][i]) for i in keep)
-    counts, short, bonus = np.zeros(max(depth, 1) + 1), 0, set()
+    short, bonus = 0, set()
+    accepted, tried = np.zeros(max(depth, 1)), np.zeros(max(depth, 1))
     for i in keep:
         flags, k = rows["acceptances"][i] or [], int(rows["k"][i])
         if len(flags) != k:
             raise FormatError(f"{where}, row {i + 1}: {len(flags)} acceptances for k = {k}")
         run = next((j for j, flag in enumerate(flags) if not flag), k)
         bonus.add(int(rows["acceptance_length"][i]) - run)
-        counts[run] += 1
-        short += run == k < depth
+        accepted[:run] += 1
+        tried[: min(run + 1, k)] += 1
+        short += k < depth
     if not bonus <= {0} and not bonus <= {1}:
         raise FormatError(
             f"{where}: acceptance_length is not the run of accepted tokens, with or without the bonus "
@@ -43,9 +45,10 @@ def read(opened: Opened, hints: Hints) -> tuple[Acceptance, list[str]]:
     notes = [f"{len(keep)} draft steps, no confidences: acceptance by position."]
     if short:
         notes.append(
-            f"{short} blocks were shorter than {depth} and fully accepted: later positions are lower bounds."
+            f"{short} blocks were shorter than {depth}: rates are product-limit estimates, right where the "
+            "length was chosen without looking at the drafts."
         )
-    return from_histogram(counts, bool(short), "specspecs", tuple(notes)), notes
+    return from_tried(accepted, tried, len(keep), "specspecs", tuple(notes)), notes
 
 
 def read_sequences_alone(opened: Opened, hints: Hints) -> tuple[Acceptance, list[str]]:

@@ -132,9 +132,15 @@ def _acceptance(found: Row) -> list[str]:
             ("use", f"specsched trace synth --acceptance {found['file']} -o mine.parquet"),
         ]
     )
+    intervals = found.get("intervals")
     rates = zip(found["conditional"], found["survival"], strict=True)
     rows = [[count(k), share(rate), share(far)] for k, (rate, far) in enumerate(rates, 1)]
-    table = grid(["position", "per decoding step:\naccepted if\nthe one before", "accepted\nthis far"], rows)
+    header = ["position", "per decoding step:\naccepted if\nthe one before", "accepted\nthis far"]
+    if intervals:
+        header.insert(2, "95 % interval")
+        for row, (low, high) in zip(rows, intervals, strict=True):
+            row.insert(2, f"{share(low)} ~ {share(high)}")
+    table = grid(header, rows)
     return [paragraph(first), facts, table]
 
 

@@ -105,11 +105,12 @@ def test_contradictions_and_gaps_are_refused(tmp_path: Path, text: str, said: st
         read(tmp_path / "x", text)
 
 
-def test_trimmed_runs_are_marked(tmp_path: Path) -> None:
-    found = read(tmp_path / "x", json.dumps({**SERVE, "spec_decode_draft_tokens": 2000}))
-    assert found.object.censored
-    assert "trimming was on" in " ".join(found.notes)
-    assert not read(tmp_path / "x", json.dumps({**SERVE, "spec_decode_draft_tokens": 2999})).object.censored
+def test_trimmed_runs_are_refused_and_the_ends_of_requests_are_not_trimming(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"33.3% .* trimming was on"):
+        read(tmp_path / "x", json.dumps({**SERVE, "spec_decode_draft_tokens": 2000}))
+    found = read(tmp_path / "x", json.dumps({**SERVE, "spec_decode_draft_tokens": 2998}))
+    assert not found.object.censored
+    assert "0.07%" in " ".join(found.notes)
 
 
 def test_a_mean_length_gives_the_stated_shape(tmp_path: Path) -> None:

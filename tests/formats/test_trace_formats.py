@@ -215,9 +215,8 @@ def test_vllm_responses_add_up_and_are_checked_against_their_totals(tmp_path):
     stats["num_draft_tokens"] -= 7
     path = tmp_path / "one.json"
     path.write_text(json.dumps(rows[0]))
-    trimmed = formats.read(path)
-    assert trimmed.object.censored
-    assert any("lower bounds" in note for note in trimmed.notes)
+    with pytest.raises(FormatError, match=r"23.3% of the drafts .* too high or too low"):
+        formats.read(path)
     stats["num_spec_steps"] = 11
     path.write_text(json.dumps(rows[0]))
     with pytest.raises(FormatError, match="the row says 11"):
@@ -244,8 +243,9 @@ def test_vllm_counters_are_summed_over_engines(tmp_path):
     assert formats.read(two, model="m").object.steps == 60
     trimmed = tmp_path / "trimmed.txt"
     trimmed.write_text(text.replace("180.0", "150.0"))
-    assert formats.read(trimmed).object.censored
+    with pytest.raises(FormatError, match=r"10.0% of the drafts"):
+        formats.read(trimmed)
     wrong = tmp_path / "wrong.txt"
     wrong.write_text(text.replace("90.0", "95.0"))
-    with pytest.raises(FormatError, match="positions add up to 150"):
+    with pytest.raises(FormatError, match="positions add up to 90 accepted tokens, the total says 95"):
         formats.read(wrong)

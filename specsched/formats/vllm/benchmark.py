@@ -6,11 +6,12 @@ Rates by position are *marginal* in both: P(position k accepted), not given that
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
 from ...errors import FormatError
-from ..acceptance import Acceptance, from_survival
+from ..acceptance import Acceptance, from_survival, whole_blocks
 from ..document import Hints
 from ..opened import Opened
 from ..values import integer, number, numbers
@@ -44,7 +45,8 @@ def read_serve(opened: Opened, hints: Hints) -> tuple[Acceptance, list[str]]:
         _agree(where, found, length, 1e-3)
     if drafts and data.get("spec_decode_draft_tokens") is not None:
         proposed = number(data["spec_decode_draft_tokens"], f"{where}: spec_decode_draft_tokens")
-        found = _mark(found, proposed / drafts)
+        note = whole_blocks(proposed, drafts * found.block_size, where)
+        return _noted(found, [f"{drafts} drafts.", *([note] if note else [])])
     return _noted(found, [f"{drafts} drafts."])
 
 
@@ -58,7 +60,7 @@ def read_log(opened: Opened, hints: Hints) -> tuple[Acceptance, list[str]]:
     Engines print one line each, so several engines in one log add up.
     """
     where = str(opened.path)
-    total, drafts, proposed = np.zeros(0), 0.0, 0.0
+    total, drafts, proposed, least = np.zeros(0), 0.0, 0.0, 0.0
     for row, line in enumerate(opened.data.splitlines(), 1):
         if "SpecDecoding metrics:" not in line:
             continue
@@ -82,11 +84,13 @@ def read_log(opened: Opened, hints: Hints) -> tuple[Acceptance, list[str]]:
         here = accepted / (length - 1.0)
         total = rates * here if total.size == 0 else total + rates * here
         drafts += here
+        least += accepted / (length - 1.0 + _ROUNDED)  # as few as the rounded length allows
         proposed += float(match["drafted"])
     if drafts <= 0:
         raise FormatError(f"{where}: no interval with accepted tokens; give a log taken under traffic")
     found = from_survival(np.minimum.accumulate(total / drafts), round(drafts), False, "vllm-log")
-    return _noted(_mark(found, proposed / drafts), [f"About {drafts:.0f} drafts (from rounded figures)."])
+    whole_blocks(proposed, least * found.block_size, where)
+    return _noted(found, [f"About {drafts:.0f} drafts (from rounded figures)."])
 
 
 def _agree(where: str, found: Acceptance, length: float, tolerance: float) -> None:
@@ -97,16 +101,5 @@ def _agree(where: str, found: Acceptance, length: float, tolerance: float) -> No
         )
 
 
-def _mark(found: Acceptance, proposed: float) -> Acceptance:
-    """Drafts shorter than the block by more than a percent: the later positions were not always tried."""
-    trimmed = proposed < 0.99 * found.block_size
-    return Acceptance(found.conditional, found.steps, trimmed, found.source) if trimmed else found
-
-
 def _noted(found: Acceptance, notes: list[str]) -> tuple[Acceptance, list[str]]:
-    if found.censored:
-        notes.append(
-            "Fewer tokens were proposed than the block holds: trimming was on, and these counters do not say "
-            "where. Measure again with trimming off."
-        )
-    return Acceptance(found.conditional, found.steps, found.censored, found.source, tuple(notes)), notes
+    return replace(found, notes=tuple(notes)), notes

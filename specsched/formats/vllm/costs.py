@@ -128,7 +128,3 @@ def write_cost(
         stream.write(f"{axis},median_ms\n")
         for size, value in zip(sizes, seconds, strict=True):
             stream.write(f"{int(size)},{float(value) * 1e3!r}\n")
-
-
-SAMPLE = re.compile(r"^vllm:spec_decode_(\w+?)(?:_total)?(?:\{([^}]*)\})?\s+([^\s]+)(?:\s+\d+)?\s*$")
-LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')

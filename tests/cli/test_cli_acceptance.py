@@ -1,0 +1,31 @@
+"""Counters of other tools at the command line: converted, inspected, as JSON, as documented."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from specsched.cli.app import main
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
+
+
+def sample(name: str) -> str:
+    """The sample that docs/formats.md shows for a format."""
+    text = DOCS.read_text(encoding="utf-8")
+    return text.split(f"```jsonl {name}\n")[1].split("```")[0]
+
+
+def test_the_documented_sample_of_vllm_requests_converts_and_is_inspected(tmp_path: Path) -> None:
+    path, out = tmp_path / "vllm-requests.jsonl", tmp_path / "rates.json"
+    path.write_text(sample("vllm-requests.jsonl"))
+    made = CliRunner().invoke(main, ["convert", str(path), str(out)])
+    assert made.exit_code == 0, made.output
+    seen = CliRunner().invoke(main, ["inspect", str(path), "--json"])
+    assert seen.exit_code == 0, seen.output
+    for document in (json.loads(out.read_text()), json.loads(seen.stdout)):
+        # Histograms [4, 3, 2, 1] and [1, 1, 0, 2]: 9, 5 and 3 of 14 steps got past positions 1, 2 and 3.
+        assert [round(14 * rate) for rate in document["survival"]] == [9, 5, 3]
+        assert document["censored"] is False
