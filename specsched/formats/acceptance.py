@@ -163,7 +163,7 @@ def whole_blocks(proposed: float, possible: float, where: str) -> str | None:
         raise FormatError(
             f"{where}: {missing:.1%} of the drafts of whole blocks are missing, so trimming was on, and "
             "these counters do not say at which positions. Steps without a draft are not counted either, so "
-            "rates may be too high or too low: measure with trimming off, or record histograms by draft length"
+            "rates may be too high or too low: measure with trimming off or record histograms by draft length"
         )
     return (
         f"{missing:.2%} of the drafts of whole blocks are missing, as at the ends of requests; read as whole."
