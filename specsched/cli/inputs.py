@@ -163,7 +163,7 @@ def canonical_policies(policies: tuple[str, ...], block_size: int) -> list[str] 
         return None
     from .. import schedule
 
-    names = [schedule.parse(spec, block_size).name for spec in policies]
+    names = [schedule.parse(spec, block_size) for spec in policies]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise SpecschedError(f"--policy {sorted(twice)[0]} is given twice; name every policy once")

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import kernels
 from ..errors import ProfileError
 from ..profile import StepProfile
 from ..profile.profile import NO_LIMIT
@@ -185,7 +184,7 @@ def captured_loads(question: Question, policy: Policy) -> list[int]:
     if sizes is None or limit is None:
         return []
     block = question.replay.block_size
-    width = 1 + {kernels.OFF: 0, kernels.FIXED: int(policy.parameter)}.get(policy.code, block)
+    width = policy.pass_width(block)
     users = {int(size) // width + above for size in sizes[sizes <= limit] for above in (0, 1)}
     return sorted(load for load in users if 1 <= load <= largest_load(question))
 

@@ -21,12 +21,7 @@ BLUE, ORANGE, GREEN, RED, PINK, SKY, VIOLET, BROWN = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#5B3FA0", "#8C510A",
 )  # fmt: skip
 INK, FAINT = "#222222", "#8a8a8a"
-# The families keep their colour from plot to plot, whatever else is compared.
-FAMILY = {
-    "off": INK, "lagged": BLUE, "early-stop": GREEN, "threshold": ORANGE, "batch-table": SKY,
-    "global": VIOLET, "hindsight": FAINT,
-}  # fmt: skip
-FIXED = (RED, PINK, BROWN, VIOLET)
+FIXED = (RED, PINK, BROWN, VIOLET)  # fixed:k is often compared with itself
 MARKERS = "osD^vPX<>"
 
 
@@ -62,14 +57,19 @@ def dress(axes: Axes, title: str, subtitle: str, x: str, y: str) -> None:
 
 
 def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Line style of each policy name: colour by family, a marker of its own, repeats of a family lighter."""
+    """Line style of each policy name: the colour of its class, a marker of its own, repeats lighter.
+
+    So a family keeps its colour from plot to plot, whatever else is compared.
+    """
+    from ..schedule import POLICIES
+
     chosen: dict[str, dict[str, Any]] = {}
     seen: dict[str, int] = {}
     for position, name in enumerate(names):
         family = name.split(":")[0]
         repeat = seen.get(family, 0)
         seen[family] = repeat + 1
-        colour = FIXED[repeat % len(FIXED)] if family == "fixed" else FAMILY.get(family, SKY)
+        colour = FIXED[repeat % len(FIXED)] if family == "fixed" else POLICIES[family].colour
         chosen[name] = {
             "color": colour,
             "marker": MARKERS[position % len(MARKERS)],

@@ -7,11 +7,12 @@ checks      what they check of their arguments
 """
 
 from .functions import best_budget, early_stop, survival, threshold, top_k
-from .names import NAMES, PolicySpec, default_policies, make, parse
-from .policies import BatchTable, EarlyStop, Fixed, Global, Hindsight, Lagged, Off, Policy, Threshold
+from .lagged import Lagged
+from .names import POLICIES, default_policies, is_bundled, make, parse
+from .policies import BatchTable, EarlyStop, Fixed, Global, Hindsight, Off, Policy, Threshold
 
 __all__ = [
-    "NAMES",
+    "POLICIES",
     "BatchTable",
     "EarlyStop",
     "Fixed",
@@ -20,11 +21,11 @@ __all__ = [
     "Lagged",
     "Off",
     "Policy",
-    "PolicySpec",
     "Threshold",
     "best_budget",
     "default_policies",
     "early_stop",
+    "is_bundled",
     "make",
     "parse",
     "survival",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import threading
 from typing import Any, NoReturn
@@ -11,12 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import kernels
 from ..errors import PolicyError
-from . import checks
-
-
-def checked_gain(minimum_gain: float) -> float:
-    return checks.real_number(minimum_gain, "minimum_gain", 0.0, math.inf)
-
 
 NO_END = np.iinfo(np.int64).max  # the end of a batch table's last row when it is null
 
@@ -48,12 +43,7 @@ def confidences(confidence: ArrayLike) -> NDArray[np.float64]:
     if type(confidence) is _ARRAY and confidence.dtype is _FLOAT64 and confidence.ndim == 2:  # noqa: SIM102
         if confidence.flags.c_contiguous and confidence.shape[1]:
             return confidence
-    try:
-        array = np.ascontiguousarray(confidence, np.float64)
-    except (TypeError, ValueError) as e:
-        raise PolicyError(
-            f"confidence is no array of numbers ({e}); give one row a request, γ columns"
-        ) from None
+    array = _float_array(confidence, "confidence", "give one row a request, γ columns")
     if array.ndim != 2 or np.ndim(confidence) != 2 or array.shape[1] == 0:
         raise PolicyError(
             f"confidence has shape {np.shape(confidence)}; give one row a request and γ >= 1 columns: (R, γ)"
@@ -71,12 +61,7 @@ def costs(sps: ArrayLike | None, confidence: NDArray[np.float64]) -> NDArray[np.
         raise PolicyError(
             "this policy weighs costs: give sps, the steps per second at B = 0, 1, 2, ... tokens"
         )
-    try:
-        array = np.ascontiguousarray(sps, np.float64)
-    except (TypeError, ValueError) as e:
-        raise PolicyError(
-            f"sps is no array of numbers ({e}); entry B is the steps per second at B tokens"
-        ) from None
+    array = _float_array(sps, "sps", "entry B is the steps per second at B tokens")
     if array.ndim != 1 or np.ndim(sps) != 1:
         raise PolicyError(
             f"sps has shape {np.shape(sps)}; give one dimension, entry B for a pass of B tokens"
@@ -88,6 +73,17 @@ def costs(sps: ArrayLike | None, confidence: NDArray[np.float64]) -> NDArray[np.
             f"{most + 1} (up to B = {most} tokens); make it with max_tokens={most}"
         )
     return array
+
+
+def _float_array(values: ArrayLike, what: str, fix: str) -> NDArray[np.float64]:
+    """float64, C-contiguous, from lists, arrays, or torch tensors of any dtype, device and gradient."""
+    tensor: Any = values
+    if callable(getattr(tensor, "detach", None)):  # a torch tensor, which numpy takes only when it is plain
+        values = tensor.detach().cpu().double().numpy()
+    try:
+        return np.ascontiguousarray(values, np.float64)
+    except (TypeError, ValueError) as e:
+        raise PolicyError(f"{what} is not an array of numbers ({e}); {fix}") from None
 
 
 def refuse(status: int, confidence: NDArray[np.float64], sps: NDArray[np.float64] | None = None) -> None:
@@ -110,15 +106,27 @@ def refuse(status: int, confidence: NDArray[np.float64], sps: NDArray[np.float64
 
 
 def request_ids(ids: ArrayLike, requests: int) -> NDArray[np.int64]:
-    """int64[R], C-contiguous."""
+    """int64[R], C-contiguous: whole numbers as they are, text by a digest of it."""
     array = np.asarray(ids)
+    if array.dtype.kind in "US":
+        return _digests(array, requests)
     if array.shape != (requests,):
         raise PolicyError(
             f"ids have shape {array.shape} but confidence has {requests} rows; give one id a row"
         )
     if array.dtype.kind not in "iu" and requests > 0:
-        raise PolicyError(f"ids are {array.dtype}; give whole numbers, one a request")
+        raise PolicyError(f"ids are {array.dtype}; give whole numbers or text, one a request")
     return np.ascontiguousarray(array, np.int64)
+
+
+def _digests(names: NDArray[Any], requests: int) -> NDArray[np.int64]:
+    """63 bits of a hash of each name: two of a thousand requests meet once in 10^13 steps."""
+    if names.shape != (requests,):
+        raise PolicyError(
+            f"ids have shape {names.shape} but confidence has {requests} rows; give one id a row"
+        )
+    digests = [hashlib.blake2b(str(name).encode(), digest_size=8).digest() for name in names.tolist()]
+    return np.frombuffer(b"".join(digests), np.int64) & np.int64(2**63 - 1)
 
 
 def acceptances(accepted: ArrayLike | None, confidence: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -164,6 +172,36 @@ def real_number(value: Any, what: str, low: float, high: float) -> float:
         within = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f">= {low:g}"
         raise PolicyError(f"{what} is {value!r}; give a number {within}")
     return number
+
+
+def gain(minimum_gain: float | None) -> float | None:
+    """A minimum predicted gain, or None where the profile is asked."""
+    return None if minimum_gain is None else real_number(minimum_gain, "minimum_gain", 0.0, math.inf)
+
+
+def typed_whole(spec: str, text: str) -> int:
+    """The parameter of a policy as typed."""
+    try:
+        return int(text)
+    except ValueError:
+        raise PolicyError(f"policy {spec!r}: {text!r} is not a whole number") from None
+
+
+def typed_real(spec: str, text: str) -> float:
+    """The parameter of a policy as typed."""
+    try:
+        return float(text)
+    except ValueError:
+        raise PolicyError(f"policy {spec!r}: {text!r} is not a number") from None
+
+
+def fits_block(name: str, longest: int, block_size: int | None) -> None:
+    """Refuse a policy that verifies more drafts than a block has."""
+    if block_size is not None and longest > block_size:
+        raise PolicyError(
+            f"policy {name} verifies {longest} drafts but blocks have {block_size}; choose at "
+            f"most {block_size}"
+        )
 
 
 def batch_table(rows: Any, where: str) -> NDArray[np.int64]:

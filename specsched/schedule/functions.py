@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import kernels
 from . import checks
-from .checks import checked_gain
 
 # -- functions -------------------------------------------------------------------------------------------
 
@@ -52,7 +51,7 @@ def best_budget(confidence: ArrayLike, sps: ArrayLike, minimum_gain: float = 0.0
     """
     c = checks.confidences(confidence)
     s = checks.costs(sps, c)
-    budget = kernels.plan_budget(c, s, checked_gain(minimum_gain), *checks.work(c.size))
+    budget = kernels.plan_budget(c, s, checks.gain(minimum_gain) or 0.0, *checks.work(c.size))
     if budget < 0:
         checks.refuse(budget, c, s)
     return int(budget)

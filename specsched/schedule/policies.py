@@ -8,47 +8,82 @@ anchors included (`StepProfile.sps` makes it). The answer is int32[R], 0..γ dra
 
 Policies and their admission order are those of DSpark (arXiv 2607.05147), section 5 and Algorithm 1.
 "Lossless" means that the served text has the target's own law: docs/losslessness.md says why and when. This
-file is the policies, `checks` what they accept, `kernels` the arithmetic. The functions may be
-called from several threads at once; a policy object belongs to one engine.
+file is the policies, `lagged` the one with a memory, `checks` what they accept, `kernels` the arithmetic. The
+functions may be called from several threads at once; a policy object belongs to one engine.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any
+import os
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import kernels
 from ..errors import PolicyError
+from ..files import read_json
 from . import checks
-from .checks import checked_gain
 
 
 class Policy:
-    """One verification policy. `make(policy.name)` makes the same policy again."""
+    """One verification policy. `make(policy.name)` makes the same policy again.
 
+    A class says all that others ask of it: the engine loop (`kernel_plan`), the search for capacity
+    (`pass_width`), plots (`colour`), and how it is written (`read`). `names.POLICIES` lists the classes.
+    """
+
+    family: ClassVar[str]  # its name without a parameter
+    code: ClassVar[int]  # kernels.OFF ... kernels.BATCH_TABLE
+    colour: ClassVar[str]  # of its curves
+    drafts: ClassVar[bool] = True  # False: nothing is drafted and the cost of drafting is not paid
+    weighs_costs: ClassVar[bool] = False  # True: it reads `sps`
+    pays_sync: ClassVar[bool] = False  # True: B depends on present confidences, so the step waits for them
+    reads_confidence: ClassVar[bool] = True
+    biased: ClassVar[bool] = False  # True: not lossless whatever the confidences are
     name: str  # canonical, its parameter included
-    code: int  # kernels.OFF ... kernels.BATCH_TABLE
-    parameter: float = 0.0  # k, θ or lag, for the policies that have one
-    table: NDArray[np.int64] | None = None  # rows (first R, last R, k) of a batch table
-    drafts: bool = True  # False: nothing is drafted and the cost of drafting is not paid
-    minimum_gain: float = 0.0  # least predicted gain to trim for; 0: what the profile says, in a simulation
-    pays_sync: bool = False  # True: B depends on present confidences, so the step waits for them
-    _reads_confidence: bool = True
-    _biased: bool = False
+    minimum_gain: float | None = None  # least predicted gain to trim for; None: what the profile says
 
     def __repr__(self) -> str:
         return f"<policy {self.name}>"
 
+    @classmethod
+    def read(cls, parameter: str | None, block_size: int | None, minimum_gain: float | None) -> Policy:
+        """The policy of `family:parameter`. Raises PolicyError for a parameter that cannot be."""
+        if parameter is not None:
+            raise PolicyError(
+                f"policy {cls.family} takes no parameter; write {cls.family}, not "
+                f"{cls.family + ':' + parameter!r}"
+            )
+        return cls()
+
     def lossless(self, confidence_sees_token: bool = False) -> bool:
-        """Whether the served text keeps the target's law at temperature > 0.
+        """Whether the served text keeps the target's own distribution at temperature > 0.
 
         `confidence_sees_token`: the confidence of a position uses the probability of the very token drafted
         there, as most engines' logs do. Then only policies that do not read confidences are lossless.
         """
-        return not self._biased and not (confidence_sees_token and self._reads_confidence)
+        return not self.biased and not (confidence_sees_token and self.reads_confidence)
+
+    def pass_width(self, block_size: int) -> int:
+        """Most tokens of one request in a pass of blocks of γ; R requests need R times as many."""
+        return 1 + block_size
+
+    def kernel_plan(self, max_running: int, block_size: int, profile_gain: float) -> kernels.Plan:
+        """The policy as the numbers that the engine loop reads, for up to `max_running` requests.
+
+        `profile_gain`: the minimum gain of the profile, taken where the policy has none of its own.
+        """
+        gain = profile_gain if self.minimum_gain is None else self.minimum_gain
+        return kernels.Plan(
+            code=self.code,
+            theta=0.0,
+            lag=1,
+            fixed=np.zeros(max_running + 1, dtype=np.int64),
+            minimum_gain=float(gain),
+            drafts=self.drafts,
+            pays_sync=self.pays_sync,
+        )
 
     def plan(
         self,
@@ -78,18 +113,28 @@ class Policy:
     ) -> None:
         raise NotImplementedError
 
-    def length_for(self, requests: int) -> int:
-        """The k that all of `requests` requests verify; only `off`, `fixed` and `batch-table` have one."""
-        raise PolicyError(f"policy {self.name} has no length that depends on the number of requests alone")
-
     def reset(self) -> None:
         """Forget all earlier steps."""
 
 
-class _SameLength(Policy):
+class SameLength(Policy):
     """Policies that give every request the same length, whatever the confidences."""
 
-    _reads_confidence = False
+    reads_confidence = False
+
+    def length_for(self, requests: int) -> int:
+        """The k that each of `requests` requests verifies."""
+        raise NotImplementedError
+
+    def kernel_plan(self, max_running: int, block_size: int, profile_gain: float) -> kernels.Plan:
+        lengths = np.zeros(max_running + 1, dtype=np.int64)
+        lengths[1:] = [self._length(r, block_size) for r in range(1, max_running + 1)]
+        if lengths.max() > block_size:
+            raise PolicyError(
+                f"policy {self.name} verifies {lengths.max()} tokens but blocks hold {block_size}; "
+                "lower its parameter"
+            )
+        return super().kernel_plan(max_running, block_size, profile_gain)._replace(fixed=lengths)
 
     def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
         requests, block = c.shape
@@ -108,50 +153,75 @@ class _SameLength(Policy):
         return self.length_for(requests)
 
 
-class Off(_SameLength):
+class Off(SameLength):
     """No drafting: one token a step for every request."""
 
+    family = name = "off"
     code = kernels.OFF
-    name = "off"
+    colour = "#222222"
     drafts = False
+
+    def pass_width(self, block_size: int) -> int:
+        return 1
 
     def length_for(self, requests: int) -> int:
         return 0
 
 
-class Fixed(_SameLength):
+class Fixed(SameLength):
     """Verify k drafts of every request; without k the whole block. fixed:1 is the MTP-1 baseline."""
 
+    family = "fixed"
     code = kernels.FIXED
+    colour = "#D55E00"
 
     def __init__(self, k: int | None = None) -> None:
-        self.parameter = 0.0 if k is None else float(checks.whole_number(k, "k of policy fixed", 1))
-        self.name = "fixed" if k is None else f"fixed:{int(self.parameter)}"
+        self.k = None if k is None else checks.whole_number(k, "k of policy fixed", 1)
+        self.name = "fixed" if self.k is None else f"fixed:{self.k}"
+
+    @classmethod
+    def read(cls, parameter: str | None, block_size: int | None, minimum_gain: float | None) -> Policy:
+        policy = cls(block_size if parameter is None else checks.typed_whole(f"fixed:{parameter}", parameter))
+        checks.fits_block(policy.name, policy.k or 0, block_size)
+        return policy
+
+    def pass_width(self, block_size: int) -> int:
+        return 1 + (block_size if self.k is None else self.k)
 
     def length_for(self, requests: int) -> int:
-        if not self.parameter:
+        if self.k is None:
             raise PolicyError(
                 "policy fixed without k means the whole block; name k, or give make() the block_size"
             )
-        return int(self.parameter)
+        return self.k
 
     def _length(self, requests: int, block: int) -> int:
-        return int(self.parameter) or block
+        return block if self.k is None else self.k
 
 
-class BatchTable(_SameLength):
+class BatchTable(SameLength):
     """One k for all requests, looked up by their number: what engines call dynamic speculative decoding.
 
     rows: [[first, last, k], ...], first and last inclusive, from 1 request up without gaps; None as the last
     row's `last` is no end. file: where the rows were read, for the name.
     """
 
+    family = "batch-table"
     code = kernels.BATCH_TABLE
+    colour = "#56B4E9"
 
     def __init__(self, rows: Any, file: str = "") -> None:
         self.file = file or "batch table"
         self.table: NDArray[np.int64] = checks.batch_table(rows, self.file)
         self.name = f"batch-table:{file}" if file else "batch-table"
+
+    @classmethod
+    def read(cls, parameter: str | None, block_size: int | None, minimum_gain: float | None) -> Policy:
+        if parameter is None:
+            raise PolicyError("policy batch-table needs a JSON file, as in batch-table:FILE")
+        policy = cls(read_json(parameter, PolicyError), os.fspath(parameter))
+        checks.fits_block(policy.name, int(policy.table[:, 2].max()), block_size)
+        return policy
 
     def length_for(self, requests: int) -> int:
         length = int(kernels.table_length(self.table, requests))
@@ -166,15 +236,26 @@ class BatchTable(_SameLength):
 class Threshold(Policy):
     """Extend every request while its survival is at least θ."""
 
+    family = "threshold"
     code = kernels.THRESHOLD
+    colour = "#E69F00"
     pays_sync = True
 
     def __init__(self, theta: float) -> None:
-        self.parameter = checks.real_number(theta, "θ of policy threshold", 0.0, 1.0)
-        self.name = f"threshold:{repr(self.parameter).removesuffix('.0')}"
+        self.theta = checks.real_number(theta, "θ of policy threshold", 0.0, 1.0)
+        self.name = f"threshold:{repr(self.theta).removesuffix('.0')}"
+
+    @classmethod
+    def read(cls, parameter: str | None, block_size: int | None, minimum_gain: float | None) -> Policy:
+        if parameter is None:
+            raise PolicyError("policy threshold needs its θ in [0, 1], as in threshold:0.3")
+        return cls(checks.typed_real(f"threshold:{parameter}", parameter))
+
+    def kernel_plan(self, max_running: int, block_size: int, profile_gain: float) -> kernels.Plan:
+        return super().kernel_plan(max_running, block_size, profile_gain)._replace(theta=self.theta)
 
     def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
-        status = kernels.plan_threshold(c, self.parameter, lengths, checks.work(c.size).survival)
+        status = kernels.plan_threshold(c, self.theta, lengths, checks.work(c.size).survival)
         if status < 0:
             checks.refuse(status, c)
 
@@ -182,8 +263,10 @@ class Threshold(Policy):
 class EarlyStop(Policy):
     """Algorithm 1; see `early_stop`."""
 
+    family = name = "early-stop"
     code = kernels.EARLY_STOP
-    name = "early-stop"
+    colour = "#009E73"
+    weighs_costs = True
     pays_sync = True
 
     def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
@@ -196,17 +279,24 @@ class EarlyStop(Policy):
 class Global(Policy):
     """The best budget of the present survivals. Not lossless: kept to measure what the bias would buy."""
 
+    family = name = "global"
     code = kernels.GLOBAL
-    name = "global"
+    colour = "#5B3FA0"
+    weighs_costs = True
     pays_sync = True
-    _biased = True
+    biased = True
 
-    def __init__(self, minimum_gain: float = 0.0) -> None:
-        self.minimum_gain = checked_gain(minimum_gain)
+    def __init__(self, minimum_gain: float | None = None) -> None:
+        self.minimum_gain = checks.gain(minimum_gain)
+
+    @classmethod
+    def read(cls, parameter: str | None, block_size: int | None, minimum_gain: float | None) -> Policy:
+        super().read(parameter, block_size, minimum_gain)
+        return cls(minimum_gain)
 
     def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
         s = checks.costs(sps, c)
-        status = kernels.plan_unconstrained(c, s, self.minimum_gain, lengths, *checks.work(c.size))
+        status = kernels.plan_unconstrained(c, s, self.minimum_gain or 0.0, lengths, *checks.work(c.size))
         if status < 0:
             checks.refuse(status, c, s)
 
@@ -214,111 +304,12 @@ class Global(Policy):
 class Hindsight(Global):
     """The best budget when it is known what will be accepted: a myopic reference, no bound, not lossless."""
 
+    family = name = "hindsight"
     code = kernels.HINDSIGHT
-    name = "hindsight"
+    colour = "#8a8a8a"
     pays_sync = False
 
     def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
         checks.refuse(kernels.take_confidence(c, np.empty(c.shape)), c)  # they are not used, but not ignored
         known = checks.acceptances(accepted, c)[:, np.newaxis] > np.arange(c.shape[1])
         super()._plan(known.astype(np.float64), lengths, sps, ids, None)
-
-
-class _Snapshot:
-    """A step to be looked back at: its survivals with their tally, and whose row each is."""
-
-    __slots__ = ("ids", "shape", "slots", "work")
-
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self.shape = shape  # (R, γ)
-        self.work = kernels.make_work(*shape)
-        self.ids = self.slots = np.empty(0, np.int64)  # int64[R], and a hash table from id to row
-
-    def name(self, ids: ArrayLike, last: _Snapshot | None, policy: str) -> None:
-        """Say whose the rows are; the index of the last step serves again when nobody came or went."""
-        who = checks.request_ids(ids, self.shape[0])
-        if last is not None and last.ids.tobytes() == who.tobytes():
-            self.ids, self.slots = last.ids, last.slots
-            return
-        self.ids = who.copy()  # the caller may write into its own array before the next step
-        self.slots = np.empty(2 << who.size.bit_length(), np.int64)
-        twice = kernels.index_ids(self.ids, self.slots)
-        if twice >= 0:
-            raise PolicyError(
-                f"policy {policy}: ids[{twice}] is {who[twice]}, as an earlier row is; give each row its own"
-            )
-
-
-class Lagged(Policy):
-    """The best budget of the survivals of `lag` steps ago, filled by the top of the present ones. Lossless.
-
-    Nothing waits for the present confidences to know the budget, so launches can be prepared ahead. Every
-    present request brings its survivals of `lag` steps ago, or 1 at every position if it has none; R and the
-    costs are the present ones. While no step of `lag` calls ago exists at all, the whole block is verified.
-
-    `ids` say who is who. Without them rows are taken to be the same requests as before, and a change of R (or
-    of γ) starts a new history. Give ids always or never: a change between calls raises PolicyError.
-    """
-
-    code = kernels.LAGGED
-
-    def __init__(self, lag: int = 2, minimum_gain: float = 0.0) -> None:
-        if lag == 0:
-            raise PolicyError("lag 0 would be policy global, which is not lossless; name that, or a lag >= 1")
-        self.lag = checks.whole_number(lag, "the lag of policy lagged", 1)
-        self.parameter = float(self.lag)
-        self.minimum_gain = checked_gain(minimum_gain)
-        self.name = f"lagged:{self.lag}"
-        self.reset()
-
-    def reset(self) -> None:
-        self._past: deque[_Snapshot] = deque()
-        self._spare: _Snapshot | None = None  # a step just forgotten: the next one's memory
-        self._with_ids = False
-        self._recalled = kernels.make_work(0, 1)
-
-    def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
-        s = checks.costs(sps, c)
-        requests, block = shape = c.shape
-        past = self._past
-        last = past[-1] if past else None
-        if last is not None:
-            if self._with_ids != (ids is not None):
-                had = "had" if self._with_ids else "had no"
-                raise PolicyError(
-                    f"policy {self.name}: earlier steps {had} ids; give them always or never, or reset()"
-                )
-            if last.shape != shape and (ids is None or last.shape[1] != block):
-                past, last = deque(), None
-        present = self._spare
-        if present is None or present.shape != shape:
-            present = _Snapshot(shape)
-        if ids is not None:
-            present.name(ids, last, self.name)
-        known = len(past) == self.lag
-        if known:
-            looked_at = self._look_at(past[0], present) if ids is not None else past[0].work
-            budget = status = kernels.budget_of_past(requests, block, s, self.minimum_gain, *looked_at)
-        else:
-            budget, status = c.size, kernels.check_costs(s, requests, c.size)
-        if status >= 0:
-            status = kernels.plan_top_k(c, budget, lengths, *present.work)
-        if status < 0:
-            checks.refuse(status, c, s)
-        if not known:
-            lengths[:] = block
-        # Nothing was refused: from here on the step is part of the history.
-        self._spare = past.popleft() if known else None
-        past.append(present)
-        self._past, self._with_ids = past, ids is not None
-
-    def _look_at(self, past: _Snapshot, present: _Snapshot) -> kernels.Work:
-        """Survivals of `past` with their tally, in the order of the present requests."""
-        if past.ids is present.ids:
-            return past.work
-        size = past.shape[0] * past.shape[1]
-        if self._recalled.survival.size < present.shape[0] * present.shape[1]:
-            self._recalled = kernels.make_work(*present.shape)
-        survival = past.work.survival[:size].reshape(past.shape)
-        kernels.recall(present.ids, past.ids, past.slots, survival, *self._recalled)
-        return self._recalled

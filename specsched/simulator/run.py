@@ -17,7 +17,7 @@ from ..kernels import state as columns
 from ..profile import StepProfile, load_profile
 from ..profile.profile import NO_LIMIT, ProfileTables
 from ..randomness import check_seed, generator
-from ..schedule import Policy, make
+from ..schedule import Lagged, Policy, is_bundled, make
 from ..trace import Trace, load_trace
 from .replay import ROUTE, Replay
 from .requests import Requests, closed_loop, open_loop
@@ -136,11 +136,16 @@ class Run:
 
         `bootstrap` False leaves the intervals out: they cost as much as a short run.
         """
+        if not is_bundled(policy):
+            raise PolicyError(
+                f"{type(policy).__name__} is a policy of your own: a simulation runs the bundled ones in "
+                "compiled code and would ignore its plan(); docs/extending.md says how to add one"
+            )
         state = self._new_state(policy)
         status = kernels.run_engine(
             self._world(seed),
             self._settings(),
-            engine_plan(policy, self),
+            policy.kernel_plan(self.max_running, self.replay.block_size, self.profile.minimum_gain),
             self.tables,
             state,
             kernels.make_scratch(self.max_running, self.replay.block_size),
@@ -209,7 +214,7 @@ class Run:
     def _new_state(self, policy: Policy) -> kernels.State:
         s = self.serving
         jobs = len(self.coming.offset) if self.closed else self.measured
-        lag = int(policy.parameter) if policy.code == kernels.LAGGED else 0
+        lag = policy.lag if isinstance(policy, Lagged) else 0
         groups = s.replicas // s.ranks_per_group
         return kernels.make_state(
             self.measured, jobs, s.replicas, groups, self.max_running, lag, self.log_steps
@@ -244,25 +249,3 @@ class Run:
             offset=coming.offset,
             choices=choices,
         )
-
-
-def engine_plan(policy: Policy, run: Run) -> kernels.Plan:
-    """A policy as the numbers the engine loop reads."""
-    block = run.replay.block_size
-    lengths = np.zeros(run.max_running + 1, dtype=np.int64)
-    if policy.code in (kernels.FIXED, kernels.BATCH_TABLE):
-        lengths[1:] = [policy.length_for(r) for r in range(1, run.max_running + 1)]
-        if lengths.max() > block:
-            raise PolicyError(
-                f"policy {policy.name} verifies {lengths.max()} tokens but blocks hold {block}; "
-                "lower its parameter"
-            )
-    return kernels.Plan(
-        code=policy.code,
-        theta=float(policy.parameter) if policy.code == kernels.THRESHOLD else 0.0,
-        lag=int(policy.parameter) if policy.code == kernels.LAGGED else 1,
-        fixed=lengths,
-        minimum_gain=float(policy.minimum_gain or run.profile.minimum_gain),
-        drafts=policy.drafts,
-        pays_sync=policy.pays_sync,
-    )

@@ -226,7 +226,7 @@ def _policies(policies: list[str] | None, lags: list[int] | None, block: int, na
             named.append(policy)
             continue
         try:
-            named.append(parse(policy, block).name)
+            named.append(parse(policy, block))
         except SpecschedError:
             named.append(policy)
     return list(dict.fromkeys(named))

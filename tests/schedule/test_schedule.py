@@ -307,13 +307,13 @@ def test_canonical_names_can_be_parsed_again(tmp_path):
         f"batch-table:{table}",
     ]
     for name in names:
-        spec = schedule.parse(name, 3)
-        again = schedule.parse(spec.name, 3)
-        assert spec._replace(table=None) == again._replace(table=None)
-        assert repr(schedule.make(name, 3)) == f"<policy {spec.name}>"
-    assert schedule.parse("fixed", 5).name == "fixed:5"
-    assert schedule.parse("lagged").name == "lagged:2"
-    assert schedule.parse("threshold:0.30").name == "threshold:0.3"
+        canonical = schedule.parse(name, 3)
+        assert schedule.parse(canonical, 3) == canonical
+        assert repr(schedule.make(name, 3)) == f"<policy {canonical}>"
+        assert schedule.is_bundled(schedule.make(name, 3))
+    assert schedule.parse("fixed", 5) == "fixed:5"
+    assert schedule.parse("lagged") == "lagged:2"
+    assert schedule.parse("threshold:0.30") == "threshold:0.3"
     assert schedule.default_policies(7) == [
         "off",
         "fixed:1",
@@ -334,12 +334,78 @@ def test_policies_say_what_they_are():
     for name in ("global", "hindsight"):
         assert not schedule.make(name).lossless()
     waits = {
-        n for n in schedule.NAMES if n not in ("batch-table", "threshold") and schedule.make(n).pays_sync
+        n for n in schedule.POLICIES if n not in ("batch-table", "threshold") and schedule.make(n).pays_sync
     }
     assert waits == {"early-stop", "global"}
     assert schedule.make("threshold:0.5").pays_sync
     assert not schedule.make("off").drafts
     assert all(schedule.make(n).drafts for n in LOSSLESS[1:])
+
+
+def test_a_policy_says_all_that_others_ask_of_it():
+    """Tokens of one request in a full pass, and the numbers of the engine loop, from the rules themselves."""
+    widths = {"off": 1, "fixed:2": 3, "threshold:0.5": 6, "early-stop": 6, "lagged:3": 6, "hindsight": 6}
+    assert {name: schedule.make(name).pass_width(5) for name in widths} == widths
+    assert schedule.Fixed().pass_width(5) == 6
+    for name in widths:
+        policy = schedule.make(name)
+        plan = policy.kernel_plan(4, 5, 0.05)
+        assert (plan.code, plan.drafts, plan.pays_sync) == (policy.code, policy.drafts, policy.pays_sync)
+        assert plan.theta == (0.5 if name == "threshold:0.5" else 0.0)
+        assert plan.lag == (3 if name == "lagged:3" else 1)
+        assert plan.fixed.tolist() == ([0, 2, 2, 2, 2] if name == "fixed:2" else [0] * 5)
+        assert plan.minimum_gain == 0.05, "the profile's"
+    for own in (0.0, 0.3):
+        assert schedule.Lagged(2, minimum_gain=own).kernel_plan(4, 5, 0.05).minimum_gain == own
+        assert schedule.make("global", minimum_gain=own).kernel_plan(4, 5, 0.05).minimum_gain == own
+    assert len({cls.code for cls in schedule.POLICIES.values()}) == len(schedule.POLICIES)
+    assert len({cls.colour for cls in schedule.POLICIES.values()}) == len(schedule.POLICIES)
+    assert schedule.Fixed().kernel_plan(2, 5, 0.0).fixed.tolist() == [0, 5, 5]
+    with pytest.raises(PolicyError, match="verifies 6 tokens but blocks hold 5"):
+        schedule.make("fixed:6").kernel_plan(2, 5, 0.0)
+
+
+def test_a_policy_of_ones_own_is_not_taken_for_a_bundled_one():
+    class Mine(schedule.Lagged):
+        def plan(self, confidence, sps=None, ids=None, accepted=None):
+            return super().plan(confidence, sps, ids, accepted) * 0
+
+    class Renamed(schedule.Lagged):
+        """Overrides nothing of the plan."""
+
+    class Foreign(schedule.Policy):
+        family = name = "foreign"
+
+    assert schedule.is_bundled(Renamed(2))
+    assert not schedule.is_bundled(Mine(2))
+    assert not schedule.is_bundled(Foreign())
+
+
+def test_ids_may_be_text():
+    rng = np.random.default_rng(1)
+    by_number, by_name = schedule.Lagged(1), schedule.Lagged(1)
+    for _ in range(6):
+        who = rng.permutation(6)[:4]
+        confidence, sps = rng.random((4, 3)), 1 / (1 + np.arange(17.0))
+        lengths = by_number.plan(confidence, sps, ids=who)
+        assert by_name.plan(confidence, sps, ids=[f"request-{i}" for i in who]).tolist() == lengths.tolist()
+    with pytest.raises(PolicyError, match="as an earlier row is"):
+        by_name.plan(np.zeros((2, 3)), 1 / (1 + np.arange(9.0)), ids=["a", "a"])
+    with pytest.raises(PolicyError, match="one id a row"):
+        by_name.plan(np.zeros((2, 3)), 1 / (1 + np.arange(9.0)), ids=["a"])
+
+
+def test_tensors_of_any_kind_are_arrays():
+    torch = pytest.importorskip("torch")
+    plain = np.array([[0.5, 0.25], [0.75, 0.5]])
+    for tensor in (
+        torch.tensor(plain),
+        torch.tensor(plain, dtype=torch.bfloat16),
+        torch.tensor(plain, dtype=torch.float16, requires_grad=True),
+    ):
+        assert schedule.threshold(tensor, 0.3).tolist() == schedule.threshold(plain, 0.3).tolist() == [1, 2]
+    sps = torch.tensor([1.0] * 7, dtype=torch.bfloat16)
+    assert schedule.early_stop(plain, sps).tolist() == [2, 2]
 
 
 def test_plans_that_no_confidence_moves(tmp_path):
@@ -425,9 +491,9 @@ REFUSALS = {
     r"sps\[8\] is inf": lambda: schedule.early_stop(CONFIDENCE, [*SPS[:8], np.inf]),
     "give sps": lambda: schedule.make("lagged").plan(CONFIDENCE),
     "sps has shape": lambda: schedule.early_stop(CONFIDENCE, SPS.reshape(3, 3)),
-    "sps is no array": lambda: schedule.early_stop(CONFIDENCE, ["a"]),
+    "sps is not an array": lambda: schedule.early_stop(CONFIDENCE, ["a"]),
     "confidence has shape": lambda: schedule.early_stop([0.5, 0.5], SPS),
-    "confidence is no array": lambda: schedule.early_stop([[0.5], [0.5, 0.5]], SPS),
+    "confidence is not an array": lambda: schedule.early_stop([[0.5], [0.5, 0.5]], SPS),
     "γ >= 1": lambda: schedule.early_stop(np.empty((2, 0)), SPS),
     "ids have shape": lambda: schedule.make("lagged").plan(CONFIDENCE, SPS, ids=[1, 2, 3]),
     "ids are float64": lambda: schedule.make("lagged").plan(CONFIDENCE, SPS, ids=[1.0, 2.0]),
@@ -459,7 +525,6 @@ REFUSALS = {
     "needs a JSON file": lambda: schedule.make("batch-table"),
     "cannot read": lambda: schedule.make("batch-table:no/such/file.json"),
     "name k": lambda: schedule.Fixed().length_for(3),
-    "no length that depends": lambda: schedule.make("early-stop").length_for(3),
 }
 
 

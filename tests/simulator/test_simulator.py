@@ -6,6 +6,7 @@ law is stated on what a run reports.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from typing import Any
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specsched import schedule
-from specsched.errors import WorkloadError
+from specsched.errors import PolicyError, WorkloadError
 from specsched.profile import StepProfile
 from specsched.simulator import SimResult, simulate
 from specsched.simulator.result import LOG_COLUMNS
@@ -316,6 +317,21 @@ def test_a_policy_object_brings_its_own_minimum_gain() -> None:
     stays = simulate(trace, profile, schedule.Lagged(1, minimum_gain=100.0), 2, 40)
     assert trims.summary["verify_tokens_per_request"] < 4
     assert stays.summary["verify_tokens_per_request"] == 5
+    # The other way round: a profile that asks for the hundredfold, and a policy that says 0.
+    greedy = dataclasses.replace(profile, minimum_gain=100.0)
+    asks = simulate(trace, greedy, schedule.Lagged(1), 2, 40)
+    own = simulate(trace, greedy, schedule.Lagged(1, minimum_gain=0.0), 2, 40)
+    assert asks.summary["verify_tokens_per_request"] == 5
+    assert own.summary == trims.summary
+
+
+def test_a_policy_of_ones_own_is_refused_not_ignored() -> None:
+    class Mine(schedule.Lagged):
+        def plan(self, confidence, sps=None, ids=None, accepted=None):  # type: ignore[no-untyped-def]
+            return super().plan(confidence, sps, ids, accepted) * 0
+
+    with pytest.raises(PolicyError, match="Mine is a policy of your own"):
+        simulate(flat_trace([29] * 5, [2] * 5), constant(0.01), Mine(1), 2, 40)
 
 
 @pytest.mark.parametrize("p", [0.3, 0.7, 0.9])

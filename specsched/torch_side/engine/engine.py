@@ -143,7 +143,7 @@ class Engine:
             raise PolicyError(
                 "hindsight knows what will be accepted; it runs in the simulator, not in an engine"
             )
-        if weighs_costs(self.policy) and profile is None:
+        if self.policy.weighs_costs and profile is None:
             raise PolicyError(f"policy {self.policy.name} weighs costs; give the profile they come from")
         self.target, self.drafter, self.gamma = target, drafter, gamma
         self.temperature, self.seed = temperature, seed
@@ -373,8 +373,3 @@ class _Clock:
         total = time.perf_counter() - self._begun
         prefill, draft, verify = self._parts.values()
         return prefill, draft, verify, total - prefill - draft - verify
-
-
-def weighs_costs(policy: schedule.Policy) -> bool:
-    """Whether a policy reads `sps`, so that an engine needs a profile to run it."""
-    return policy.name.split(":")[0] in ("early-stop", "lagged", "global", "hindsight")
