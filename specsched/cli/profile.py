@@ -17,6 +17,7 @@ from .values import Real, Whole
 
 if TYPE_CHECKING:
     from ..profile import StepProfile
+    from ..profile.speeds import Sweep
 
 SOURCES = ["measure", "compose", "roofline"]
 
@@ -190,12 +191,33 @@ def _finish(made: StepProfile, output: Path | None, as_json: bool, out: Path | N
     help="Measured without speculation: columns concurrency and tok_s_user.",
 )
 @click.option(
+    "--prompt-tokens",
+    type=Whole(0, 10**7),
+    metavar="N",
+    help="Prompt of the sweep's requests. [default: its column input_tokens]",
+)
+@click.option(
+    "--output-tokens",
+    type=Whole(2, 10**7),
+    metavar="N",
+    help="Output of the sweep's requests. [default: its column output_tokens]",
+)
+@click.option(
+    "--prefill",
+    type=click.Choice(["disaggregated", "chunked"]),
+    help="How the sweep's engine got its prompts. [default: chunked, where prompts are given]",
+)
+@click.option(
+    "--batch-tokens",
+    type=Whole(1, 10**7),
+    metavar="N",
+    help="Most tokens in a pass of that engine with prefill chunks in it. [default: 8192]",
+)
+@click.option(
     "--context",
     type=Real(minimum=0),
-    default=0.0,
-    show_default=True,
     metavar="TOKENS",
-    help="Mean context of a request during the sweep.",
+    help="Mean context of a request during the sweep, where its prompts were prefilled elsewhere.",
 )
 @click.option(
     "--arm", metavar="NAME", help="Rows of the column arm to use. [default: nospec, off, baseline, ...]"
@@ -206,17 +228,22 @@ def _finish(made: StepProfile, output: Path | None, as_json: bool, out: Path | N
 def fit_overhead(
     table: str,
     sweep: Path,
-    context: float,
     arm: str | None,
     output: Path | None,
     as_json: bool,
     out: Path | None,
+    **setting: Any,
 ) -> None:
     """Fit the host work that a cost table misses, from a measured sweep without speculation.
 
+    The sweep's own prompts are replayed, so that prefill and attention are not counted twice. Speeds by load
+    are shown: of the table alone, as measured, and refitted.
+
     \b
-    Example:
+    Examples:
       specsched profile fit-overhead --profile table.json --sweep off.csv -o real.json
+      specsched profile fit-overhead --profile table.json --sweep off.csv --prompt-tokens 1000 \\
+        --output-tokens 200 -o real.json
     """
     if output is None and out is None:
         raise click.UsageError("give -o FILE, the profile to write, or --out DIR")
@@ -227,5 +254,48 @@ def fit_overhead(
     not_over_input(output, table, sweep)
     from ..profile import load_profile
     from ..profile.overhead import fit_overhead as fit
+    from ..profile.overhead import slower_loads
+    from ..profile.speeds import read_sweep
+    from ..report.overhead import overhead_text
 
-    _finish(fit(load_profile(table), sweep, context=context, arm=arm), output, as_json, out)
+    held, base = read_sweep(sweep, arm), load_profile(table)
+    replay = _replay(held, setting)
+    if setting["context"] and base.attention is None:
+        warn([f"profile {base.name!r} states no attention cost: --context changes nothing"])
+    made = fit(base, held, context=setting["context"], replay=replay)
+    warn(slower_loads(made))
+    _finish(made, output, as_json, out)
+    if not as_json:
+        click.echo("\n" + overhead_text(made))
+
+
+def _replay(sweep: Sweep, setting: dict[str, Any]) -> Any:
+    """How fast a profile is in the sweep's own setting, or None where its prompts are not said."""
+    prompt = sweep.prompt_tokens if setting["prompt_tokens"] is None else setting["prompt_tokens"]
+    length = sweep.output_tokens if setting["output_tokens"] is None else setting["output_tokens"]
+    names = ("prompt_tokens", "output_tokens", "prefill", "batch_tokens")
+    given = [f"--{name.replace('_', '-')}" for name in names if setting[name] is not None]
+    if setting["context"] is not None:
+        if given:
+            raise click.UsageError(
+                f"--context stands for the sweep's prompts; give it or {given[0]}, not both"
+            )
+        return None
+    if prompt is None:
+        if given:
+            raise click.UsageError(f"{given[0]} does nothing without --prompt-tokens, the sweep's prompts")
+        return None
+    if length is None:
+        raise click.UsageError("give --output-tokens too: only the prompt length of the sweep is known")
+    prefill = setting["prefill"] or "chunked"
+    if setting["batch_tokens"] is not None and prefill != "chunked":
+        raise click.UsageError("--batch-tokens does nothing without --prefill chunked")
+    from ..simulator import Serving
+    from ..simulator.undrafted import speed_without_drafts
+
+    chunk = {} if setting["batch_tokens"] is None else {"batch_tokens": setting["batch_tokens"]}
+
+    def speed(candidate: StepProfile, users: int) -> float:
+        return speed_without_drafts(candidate, users, prompt, length, Serving(prefill=prefill, **chunk))
+
+    return speed

@@ -2,168 +2,204 @@
 drafts.
 
 Host work, sampling and synchronisation are in no kernel table, yet on one published system they were about
-√R ms,
-so that the table alone promised 2.6 times the throughput at 256 users. A sweep without speculation measures
-the
-whole step directly: seconds = 1 / (tokens/s of one user), since each step gives each user one token.
+√R ms, so that the table alone promised 2.6 times the throughput at 256 users. A sweep without speculation
+measures the whole step directly: seconds = 1 / (tokens/s of one user), since each step gives each user one
+token. What else those steps did, reading context and prefilling prompts, is priced by the profile and must
+not be counted a second time: the sweep's own prompts are replayed (`replay`), or its mean context is given.
 """
 
 from __future__ import annotations
 
-import csv
 import itertools
 import math
 import os
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import ProfileError
+from .growth import Growth, fit_growth
 from .profile import StepProfile
+from .speeds import Sweep, read_sweep
 
-_CONCURRENCY = ("concurrency", "requests", "users", "num_reqs", "batch_size")
-_SPEED = ("tok_s_user", "tps_user", "tokens_per_second_per_user", "tokens_s_user")
-_OFF_ARMS = ("nospec", "no-spec", "off", "none", "baseline", "no_spec")
-
-
-def read_sweep(path: str | os.PathLike[str], arm: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(requests int64[n] rising, tokens/s/user float64[n]) of a sweep CSV; lines that begin with # are
-    comments.
-
-    Columns `concurrency` and `tok_s_user`, or other usual spellings. With a column `arm` only the rows
-    without
-    speculation count (`arm`, or one of nospec, off, baseline, ...). Rows whose column `clipped` is 1 are
-    left out.
-    Repeated concurrencies are averaged as step times. Raises `ProfileError`.
-    """
-    rows = _rows(Path(path))
-    columns = list(rows[0])
-    load, speed = _column(columns, _CONCURRENCY, path), _column(columns, _SPEED, path)
-    if "arm" in columns:
-        arms = sorted({row["arm"].strip() for row in rows})
-        wanted = [arm] if arm is not None else [a for a in arms if a.lower() in _OFF_ARMS]
-        if len(wanted) != 1 or wanted[0] not in arms:
-            raise ProfileError(
-                f"{path}: which rows are without speculation? arms: {', '.join(arms)}; give one of them as "
-                "arm"
-            )
-        rows = [row for row in rows if row["arm"].strip() == wanted[0]]
-    steps: dict[int, list[float]] = {}
-    for number, row in enumerate(rows, 1):
-        if str(row.get("clipped") or "0").strip() not in ("0", ""):
-            continue
-        users = _number(row[load], f"{path}, row {number}: {load}")
-        if users != int(users):
-            raise ProfileError(f"{path}, row {number}: {load} is {users:g}; it must be a whole number")
-        steps.setdefault(int(users), []).append(1.0 / _number(row[speed], f"{path}, row {number}: {speed}"))
-    if not steps:
-        raise ProfileError(f"{path}: no usable row; every one is clipped")
-    requests = np.array(sorted(steps))
-    return requests, np.array([1.0 / (math.fsum(steps[r]) / len(steps[r])) for r in requests])
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"cannot read {path}: {error}; give a CSV of a run without speculation") from None
-    rows = list(csv.DictReader([line for line in lines if not line.startswith("#")], skipinitialspace=True))
-    if not rows:
-        raise ProfileError(f"{path} holds no rows; expected columns concurrency, tok_s_user")
-    if any(None in row or None in row.values() for row in rows):
-        raise ProfileError(f"{path}: a row has more or fewer fields than the header; truncated?")
-    return rows
-
-
-def _column(columns: Sequence[str], names: Sequence[str], path: Any) -> str:
-    found = [name for name in names if name in columns]
-    if not found:
-        raise ProfileError(f"{path}: no column {' or '.join(names)}; there are {', '.join(columns)}")
-    return found[0]
-
-
-def _number(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ProfileError(f"{where} is {text!r}; it must be a number") from None
-    if not (math.isfinite(value) and value > 0):
-        raise ProfileError(f"{where} is {text.strip()}; it must be a finite number above 0")
-    return value
+# (profile, requests) -> tokens/s of one user in the sweep's own setting
+Replay = Callable[[StepProfile, int], float]
+_ROUNDS = 8
+_MET = 2e-3  # a replayed speed this near the measured one is met
+_TOO_FAST = 0.5  # a measured step below this share of a bare pass is another unit or another machine
+_SLOWER = 0.03  # a table this much slower than a measurement is said
 
 
 def fit_overhead(
     profile: StepProfile,
-    sweep: str | os.PathLike[str] | tuple[Sequence[int], Sequence[float]],
-    context: float = 0.0,
+    sweep: str | os.PathLike[str] | Sweep | tuple[Sequence[int], Sequence[float]],
+    context: float | None = None,
     arm: str | None = None,
+    replay: Replay | None = None,
 ) -> StepProfile:
     """`profile` with overhead(R) such that its steps without drafts are those of the sweep.
 
-    `sweep`: a CSV (`read_sweep`) or (requests, tokens/s/user). `context`: mean tokens of context per
-    request during the
-    sweep, for profiles that price attention. The curve goes through every measured point (never below 0:
-    where
-    the profile is already slower than the measurement its overhead is 0, and the fit error says by how much).
-    Below the first and between points it is linear; past the last it follows √R, written out to four times
-    the
-    last load. Raises `ProfileError` where the profile has no cost for a load.
+    `sweep`: a CSV (`read_sweep`) or (requests, tokens/s/user). `context`: mean tokens of context per request
+    during the sweep, required where the profile prices attention and `replay` is not given. `replay`: the
+    speed that a profile has at a load in the sweep's own setting, prompts and prefill included
+    (`simulator.undrafted.speed_without_drafts`); the overhead is then what makes it meet the sweep.
+
+    The curve is the smooth law a + b√R + cR where that meets every load within the noise seen, else it goes
+    through every point (never below 0). Past the last load it follows √R, written out to four times of it.
+    `fit["overhead"]` says which, and holds speeds by load: table alone, measured, refitted. Raises
+    `ProfileError` where the profile has no cost for a load, or is slower than what was measured throughout.
     """
-    requests, speed = read_sweep(sweep, arm) if not isinstance(sweep, tuple) else _given(*sweep)
-    measured = 1.0 / speed
-    bare = StepProfile.from_dict({**profile.to_dict(), "overhead": None})
-    table = np.array([bare.seconds(int(r), int(r), r * context, draft=False) for r in requests])
-    missing = measured - table
-    extra = np.maximum(missing, 0.0)
-    predicted = table + extra
-    error = np.abs(measured / predicted - 1.0)
-    sizes, seconds = _drawn_out(requests, extra)
-    provenance = dict(profile.provenance)
-    source = sweep if isinstance(sweep, str | os.PathLike) else "given points"
-    note = (
-        f"overhead(R) fitted from a sweep without speculation ({Path(source).name}, {len(requests)} loads, "
-        f"{requests[0]}..{requests[-1]} requests): the table alone promised up to "
-        f"{(measured / table).max():.2f} times the measured speed."
-    )
-    provenance["notes"] = " ".join(filter(None, [str(provenance.get("notes") or ""), note]))
-    document = profile.to_dict()
-    document["overhead"] = {"requests": sizes, "seconds": seconds, "beyond": "slope"}
-    document["provenance"] = provenance
-    document["fit"] = {
+    held = _held(sweep, arm)
+    requests, measured = held.requests, 1.0 / held.speeds
+    if profile.attention is not None and context is None and replay is None:
+        raise ProfileError(
+            f"profile {profile.name!r} prices attention, so the sweep's prompts matter: without them "
+            "attention is counted twice; give its requests' prompt and output tokens, or their mean context"
+        )
+    document = {**profile.to_dict(), "overhead": None}
+    bare = StepProfile.from_dict(document)
+    per_request = context or 0.0
+
+    def steps_of(candidate: StepProfile) -> np.ndarray:
+        if replay is not None:
+            return np.array([1.0 / replay(candidate, int(r)) for r in requests])
+        return np.array([candidate.seconds(int(r), int(r), r * per_request, draft=False) for r in requests])
+
+    _refuse_other_units(held, bare)
+    table = steps_of(bare)
+    _refuse_slower_table(held, table)
+    extra = np.maximum(measured - table, 0.0)
+    for _ in range(_ROUNDS if replay is not None else 0):
+        reached = steps_of(_with(document, requests, extra, None))
+        if np.all(np.abs(reached / measured - 1.0) < _MET):
+            break
+        extra = np.maximum(extra + measured - reached, 0.0)
+    growth = fit_growth(requests, extra, measured, held.noise)
+    smooth = extra if growth is None else growth(requests)
+    fitted = _with(document, requests, extra, growth)
+    refitted = steps_of(fitted) if replay is not None else table + smooth
+    error = np.abs(measured / refitted - 1.0)
+    result = fitted.to_dict()
+    result["provenance"] = _provenance(profile, held, table, growth, context, replay is not None)
+    result["fit"] = {
         **(profile.fit or {}),
         "overhead": {
             "median_relative_error": float(np.median(error)),
             "max_relative_error": float(error.max()),
-            "left_out_max_relative_error": _left_out(requests, table, extra, measured),
+            "left_out_max_relative_error": _left_out(held, measured - extra, extra),
             "samples": len(requests),
+            "law": None if growth is None else list(growth.coefficients),
+            "scatter": None if growth is None else growth.scatter,
+            "loads": requests.tolist(),
+            "table_tok_s_user": (1.0 / table).tolist(),
+            "measured_tok_s_user": held.speeds.tolist(),
+            "refitted_tok_s_user": (1.0 / refitted).tolist(),
         },
     }
-    return StepProfile.from_dict(document)
+    return StepProfile.from_dict(result)
 
 
-def _left_out(
-    requests: np.ndarray, table: np.ndarray, extra: np.ndarray, measured: np.ndarray
-) -> float | None:
+def slower_loads(profile: StepProfile) -> list[str]:
+    """What the fit of `fit_overhead` leaves unexplained: loads at which the table alone is too slow."""
+    fit = (profile.fit or {}).get("overhead") or {}
+    loads = zip(
+        fit.get("loads") or [],
+        fit.get("table_tok_s_user") or [],
+        fit.get("measured_tok_s_user") or [],
+        strict=True,
+    )
+    slow = [(r, measured / table - 1.0) for r, table, measured in loads if measured / table > 1.0 + _SLOWER]
+    if not slow:
+        return []
+    at, share = max(slow, key=lambda entry: entry[1])
+    return [
+        f"the table alone is slower than the sweep at {len(slow)} of {len(fit['loads'])} loads, most at {at} "
+        f"users ({share:.0%}): no overhead can mend that; is the table of this model, GPU and setting?"
+    ]
+
+
+def _held(sweep: Any, arm: str | None) -> Sweep:
+    if isinstance(sweep, Sweep):
+        return sweep
+    if isinstance(sweep, tuple):
+        return Sweep.given(*sweep)
+    return read_sweep(sweep, arm)
+
+
+def _refuse_other_units(sweep: Sweep, bare: StepProfile) -> None:
+    """Raise for speeds that are those of all users together, or of another machine."""
+    alone = np.array([bare.seconds(int(r), int(r), 0, draft=False) for r in sweep.requests])
+    ratio = alone * sweep.speeds  # bare pass / measured step
+    worst = int(np.argmax(ratio))
+    rises = len(sweep.speeds) > 1 and sweep.speeds[-1] > 1.2 * sweep.speeds[0]
+    if ratio[worst] <= 1.0 / _TOO_FAST and not rises:
+        return
+    load, speed = int(sweep.requests[worst]), float(sweep.speeds[worst])
+    shared = alone * sweep.speeds / sweep.requests
+    total = rises or (load > 1 and 0.2 < shared[worst] < 1.5)
+    why = "that is the total of all users: divide it by the load" if total else "is it of another machine?"
+    raise ProfileError(
+        f"{sweep.source}: {speed:,.0f} tokens/s of one user at {load} users is a step of {1e3 / speed:.2f} "
+        f"ms, and one pass alone costs {1e3 * alone[worst]:.2f} ms; {why}"
+    )
+
+
+def _refuse_slower_table(sweep: Sweep, table: np.ndarray) -> None:
+    if np.all(table * sweep.speeds >= 1.0 - 1e-9):
+        by = float((table * sweep.speeds).max())
+        raise ProfileError(
+            f"{sweep.source}: the table alone is at least as slow as the sweep at every load (up to {by:.2f} "
+            "times), so it misses no overhead; are its context and prompts right, and its model and GPU "
+            "those of the sweep?"
+        )
+
+
+def _with(
+    document: dict[str, Any], requests: np.ndarray, extra: np.ndarray, growth: Growth | None
+) -> StepProfile:
+    sizes, seconds = _drawn_out(requests, extra, growth)
+    return StepProfile.from_dict(
+        {**document, "overhead": {"requests": sizes, "seconds": seconds, "beyond": "slope"}}
+    )
+
+
+def _provenance(
+    profile: StepProfile,
+    sweep: Sweep,
+    table: np.ndarray,
+    growth: Growth | None,
+    context: float | None,
+    replayed: bool,
+) -> dict[str, Any]:
+    provenance = dict(profile.provenance)
+    how = "point by point" if growth is None else f"smoothed (scatter {growth.scatter:.1%} of a step)"
+    if replayed:
+        what = "with its own prompts and prefill replayed"
+    else:
+        what = "prompts not replayed" if context is None else f"at {context:g} tokens of context a request"
+    note = (
+        f"overhead(R) fitted from a sweep without speculation ({sweep.source}, {len(sweep.requests)} loads, "
+        f"{sweep.requests[0]}..{sweep.requests[-1]} requests), {what}, {how}: the table alone promised up to "
+        f"{(1.0 / sweep.speeds / table).max():.2f} times the measured speed."
+    )
+    provenance["notes"] = " ".join(filter(None, [str(provenance.get("notes") or ""), note]))
+    return provenance
+
+
+def _left_out(sweep: Sweep, table: np.ndarray, extra: np.ndarray) -> float | None:
     """Largest error at an inner load predicted from the others alone: what the curve is worth between
     points.
     """
+    requests, measured = sweep.requests, 1.0 / sweep.speeds
     worst = None
     for i in range(1, len(requests) - 1):
         others = np.delete(np.arange(len(requests)), i)
-        guess = table[i] + _between(float(requests[i]), requests[others], extra[others])
-        worst = max(worst or 0.0, abs(measured[i] / guess - 1.0))
+        growth = fit_growth(requests[others], extra[others], measured[others], sweep.noise)
+        at = float(requests[i])
+        more = _between(at, requests[others], extra[others]) if growth is None else float(growth(at))
+        worst = max(worst or 0.0, abs(measured[i] / (table[i] + more) - 1.0))
     return worst if worst is None else float(worst)
-
-
-def _given(requests: Sequence[int], speed: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    loads, values = np.asarray(requests, dtype=np.int64), np.asarray(speed, dtype=np.float64)
-    if loads.shape != values.shape or loads.ndim != 1 or not len(loads):
-        raise ProfileError(f"a sweep needs as many speeds as loads, got {loads.shape} and {values.shape}")
-    if not (np.isfinite(values) & (values > 0)).all() or (loads < 1).any() or (np.diff(loads) <= 0).any():
-        raise ProfileError("a sweep needs strictly rising loads of at least 1 and finite speeds above 0")
-    return loads, values
 
 
 def _between(at: float, requests: np.ndarray, seconds: np.ndarray) -> float:
@@ -178,11 +214,16 @@ def _between(at: float, requests: np.ndarray, seconds: np.ndarray) -> float:
     return float(np.interp(math.sqrt(at), np.sqrt(requests), seconds))
 
 
-def _drawn_out(requests: np.ndarray, seconds: np.ndarray) -> tuple[list[int], list[float]]:
+def _drawn_out(
+    requests: np.ndarray, seconds: np.ndarray, growth: Growth | None
+) -> tuple[list[int], list[float]]:
     """The curve from 1 to four times the last load, with enough points that a linear reader follows √R."""
     last = int(requests[-1])
     doublings = [1 << k for k in range((4 * last).bit_length())]
     sizes = sorted({*map(int, requests), *(d for d in doublings if d < 4 * last), 4 * last})
     halfway = {round(math.sqrt(a * b)) for a, b in itertools.pairwise(sizes)}
     sizes = sorted({*sizes, *halfway})
-    return sizes, [_between(r, requests, seconds) for r in sizes]
+    if growth is None:
+        return sizes, [_between(r, requests, seconds) for r in sizes]
+    ends = float(growth(last))
+    return sizes, [float(growth(r)) if r <= last else ends * math.sqrt(r / last) for r in sizes]

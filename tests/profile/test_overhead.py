@@ -9,7 +9,8 @@ import pytest
 
 from specsched.errors import ProfileError
 from specsched.profile import StepProfile
-from specsched.profile.overhead import fit_overhead, read_sweep
+from specsched.profile.overhead import fit_overhead, slower_loads
+from specsched.profile.speeds import Sweep, read_sweep
 
 VALIDATION = Path(__file__).resolve().parents[3] / "shared" / "validation"
 PUBLISHED = "vllm_b300_dsv4flash0731_tp4_"
@@ -71,6 +72,75 @@ def test_a_table_slower_than_the_measurement_gets_no_negative_overhead():
     fitted = fit_overhead(profile, ([1, 16], [1 / 0.004, 1 / 0.02]))
     assert fitted.overhead(1) == 0.0
     assert fitted.fit["overhead"]["max_relative_error"] == pytest.approx(0.2)
+    assert "slower than the sweep at 1 of 2 loads, most at 1 users (25%)" in slower_loads(fitted)[0]
+    assert not slower_loads(fit_overhead(profile, ([1, 16], [100.0, 50.0])))
+
+
+def test_a_table_slower_than_every_load_is_refused():
+    with pytest.raises(ProfileError, match="at least as slow as the sweep at every load"):
+        fit_overhead(table(), ([1, 64], [1 / 0.0048, 1 / 0.0055]))
+
+
+def test_the_total_of_all_users_is_not_the_speed_of_one():
+    # 1,000 tokens/s of 16 users together are 62.5 each: steps of 16 ms, not of 1 ms.
+    with pytest.raises(ProfileError, match="total of all users: divide it by the load"):
+        fit_overhead(table(), ([16], [1000.0]))
+    with pytest.raises(ProfileError, match="total of all users"):
+        fit_overhead(table(), ([1, 16], [100.0, 150.0]))
+    with pytest.raises(ProfileError, match="another machine"):
+        fit_overhead(table(), ([1], [1000.0]))
+
+
+def test_a_profile_that_prices_attention_must_know_the_sweeps_context():
+    profile = table(attention={"kv_tokens": [0, 100000], "seconds": [0.0, 0.1]})
+    loads = [1, 4, 16, 64]
+    speeds = sweep_of(profile, loads, context=1000)
+    with pytest.raises(ProfileError, match="attention is counted twice"):
+        fit_overhead(profile, (loads, speeds))
+    fitted = fit_overhead(profile, (loads, speeds), context=1000)
+    assert fitted.overhead(64) == pytest.approx(law(64), rel=1e-6)
+
+
+def test_noise_is_smoothed_and_another_shape_is_kept():
+    profile, loads = table(), [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    truth = np.array([profile.seconds(r, r, 0, draft=False) + law(r) for r in loads])
+    random, through, smoothed = np.random.default_rng(5), [], []
+    for _ in range(30):
+        noisy = truth * (1.0 + 0.03 * random.standard_normal(len(loads)))
+        fitted = fit_overhead(profile, (loads, 1.0 / noisy))
+        steps = np.array([fitted.seconds(r, r, 0, draft=False) for r in loads])
+        through.append(np.sqrt(np.mean((noisy / truth - 1.0) ** 2)))
+        smoothed.append(np.sqrt(np.mean((steps / truth - 1.0) ** 2)))
+    # Three terms of nine points: about sqrt(3 / 9) of the noise is left, not all of it.
+    assert np.mean(smoothed) < 0.65 * np.mean(through)
+    # A jump to three times the host work is no noise: every load is met.
+    jump = truth + np.where(np.array(loads) >= 64, 0.02, 0.0)
+    fitted = fit_overhead(profile, (loads, 1.0 / jump))
+    assert fitted.fit["overhead"]["law"] is None
+    assert fitted.fit["overhead"]["max_relative_error"] < 1e-9
+
+
+def test_repeats_show_the_noise(tmp_path):
+    profile = table()
+    rows = ["concurrency,tok_s_user"]
+    for r in (1, 4, 16, 64, 256):
+        step = profile.seconds(r, r, 0, draft=False) + law(r) * (1.1 if r == 16 else 1.0)
+        rows += [f"{r},{1 / float(step * f)!r}" for f in (0.9999, 1.0001)]
+    sweep = read_sweep(write_sweep(tmp_path, rows))
+    assert sweep.noise == pytest.approx(1e-4, rel=0.01)
+    # Repeats agree within 0.01 %, so the bump of 4 % at 16 is no noise.
+    assert fit_overhead(profile, sweep).fit["overhead"]["law"] is None
+
+
+def test_a_sweep_says_its_own_lengths_and_limits(tmp_path):
+    lines = ["users,tok_s_user_p50,input_tokens,output_tokens,capacity_limited", "1,90,8192,1024,False"]
+    sweep = read_sweep(write_sweep(tmp_path, [*lines, "8,70,8192,1024,False", "64,10,8192,1024,True"]))
+    assert (sweep.prompt_tokens, sweep.output_tokens, sweep.requests.tolist()) == (8192, 1024, [1, 8])
+    with pytest.raises(ProfileError, match="input_tokens differs by row"):
+        read_sweep(write_sweep(tmp_path, [*lines, "8,70,4096,1024,False"]))
+    with pytest.raises(ProfileError, match="no column arm"):
+        read_sweep(write_sweep(tmp_path, lines), arm="nope")
+    assert Sweep.given([1], [2.0]).noise is None
 
 
 @pytest.mark.parametrize(
@@ -105,10 +175,11 @@ def test_published_vllm_sweep_is_met_within_five_percent_at_every_concurrency():
     cost = VALIDATION / f"{PUBLISHED}verify_cost_ms.csv"
     profile = formats.read(cost, draft=VALIDATION / f"{PUBLISHED}draft_cost_ms.csv").object
     sweep = VALIDATION / f"{PUBLISHED}sweep.csv"
-    requests, speed = read_sweep(sweep)
+    held = read_sweep(sweep)
+    requests, speed = held.requests, held.speeds
     alone = np.array([1 / profile.seconds(int(r), int(r), 0, draft=False) for r in requests])
     assert (alone / speed).max() > 2.3
     fitted = fit_overhead(profile, sweep)
     after = np.array([1 / fitted.seconds(int(r), int(r), 0, draft=False) for r in requests])
     assert np.abs(after / speed - 1).max() < 0.05
-    assert fitted.fit["overhead"]["left_out_max_relative_error"] < 0.06
+    assert fitted.fit["overhead"]["left_out_max_relative_error"] < 0.07

@@ -15,7 +15,7 @@ import pytest
 import specsched
 from specsched import formats
 from specsched.formats.registry import FORMATS
-from specsched.profile.overhead import read_sweep
+from specsched.profile.speeds import read_sweep
 from specsched.workload import load_workload
 
 ROOT = Path(specsched.__file__).parent.parent
@@ -71,7 +71,7 @@ def test_samples_are_read_as_the_format_above_them(folder: Path, sample: Sample)
 
 def test_other_samples_are_read(folder: Path) -> None:
     assert {s.name for s in SAMPLES if not s.format} == {"sweep.csv", "arrivals.csv"}
-    assert read_sweep(folder / "sweep.csv")[0].tolist() == [1, 32, 256]
+    assert read_sweep(folder / "sweep.csv").requests.tolist() == [1, 32, 256]
     assert len(load_workload(folder / "arrivals.csv").arrival_seconds) == 2
 
 
