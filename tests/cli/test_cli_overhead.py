@@ -43,8 +43,7 @@ def fit(table: str, *words: str) -> Result:
         ("table.json", ["--arm", "nope"], "no column arm"),
         (
             "table.json",
-            ["--prompt-tokens", "9", "--output-tokens", "9", "--prefill", "disaggregated"]
-            + ["--batch-tokens", "512"],
+            "--prompt-tokens 9 --output-tokens 9 --prefill disaggregated --batch-tokens 512".split(),
             "--batch-tokens does nothing without --prefill chunked",
         ),
     ],
