@@ -43,7 +43,16 @@ def fit(table: str, *words: str) -> Result:
         ("table.json", ["--arm", "nope"], "no column arm"),
         (
             "table.json",
-            "--prompt-tokens 9 --output-tokens 9 --prefill disaggregated --batch-tokens 512".split(),
+            [
+                "--prompt-tokens",
+                "9",
+                "--output-tokens",
+                "9",
+                "--prefill",
+                "disaggregated",
+                "--batch-tokens",
+                "512",
+            ],
             "--batch-tokens does nothing without --prefill chunked",
         ),
     ],
