@@ -169,12 +169,21 @@ class _Position:
 def _logistic(logit: np.ndarray, labels: np.ndarray, low: float, high: float) -> tuple[float, float]:
     """Maximum-likelihood (T, b) of σ(logit / T + b) on rows that reached the position, by Newton's method.
 
-    Neutral where there is too little to fit (fewer than 10 of either outcome). T is kept in [low, high].
+    A step that lowers the likelihood is halved: from certain scores, whose curvature is nothing, Newton's own
+    steps leap to and fro for ever. Neutral where there is too little to fit: fewer than 10 of an outcome. T
+    is kept in [low, high].
     """
     if labels.sum() < 10 or (1.0 - labels).sum() < 10:
         return 1.0, 0.0
     x = np.clip(logit, -30.0, 30.0)
     slope, shift = 1.0, 0.0
+
+    def cost(slope: float, shift: float) -> float:
+        z = slope * x + shift
+        prior = 0.5e-3 * ((slope - 1.0) ** 2 + shift**2)
+        return float((np.logaddexp(0.0, z) - labels * z).sum()) + prior
+
+    here = cost(slope, shift)
     for _ in range(50):
         p = expit(slope * x + shift)
         w = p * (1.0 - p)
@@ -184,7 +193,9 @@ def _logistic(logit: np.ndarray, labels: np.ndarray, low: float, high: float) ->
         step = np.array([d * gradient[0] - b * gradient[1], a * gradient[1] - b * gradient[0]]) / (
             a * d - b * b
         )
-        step *= min(1.0, 2.0 / (np.abs(step).max() + 1e-300))
+        while (there := cost(slope + step[0], shift + step[1])) > here * (1.0 + 1e-9):
+            step *= 0.5
+        here = there
         slope, shift = slope + step[0], shift + step[1]
         if np.abs(step).max() < 1e-8:
             break

@@ -30,6 +30,7 @@ from specsched.schedule import make
 from specsched.simulator import Serving, SimResult, simulate
 from specsched.simulator.replay import Replay
 from specsched.simulator.run import Run
+from specsched.trace import Trace
 
 LOADS = 48  # every one of them is tried
 TRACE = varied([24] * 40)
@@ -343,14 +344,62 @@ def test_the_interval_is_that_of_the_bounds_of_the_share() -> None:
         assert low <= found["capacity"] <= high
 
 
-def test_rungs_end_where_memory_surely_does() -> None:
-    """A user holds at least its context and one place: the first load that cannot be held is still tried."""
-    for serving, least in (({"context": 50}, 51), ({}, 21)):
-        question = Question(
-            Replay.of(TRACE), line(), Serving(kv_tokens=10 * least, **serving), 1.0, 0.95, REQUESTS, 0
+@pytest.mark.parametrize(
+    ("policy", "sla"), [("fixed:4", 110.0), ("lagged:2", 120.0), ("threshold:0.3", 95.0)]
+)
+def test_the_interval_of_users_is_what_noise_of_the_shares_allows(policy: str, sla: float) -> None:
+    """From the last load that surely keeps the promise, by the share drawn again, to the last that may."""
+    _, found = searched(line(), sla, policy)
+    ends = []
+    for which in (0, 1):
+        sure, maybe = 0, 0
+        for load in range(1, LOADS):
+            result = run(line(), policy, load)
+            assert result is not None
+            bound = bootstrap([(t, fast) for t, fast, _ in promises(result, sla)], draws=1000)[which]
+            sure = load if bound >= 0.96 and sure == load - 1 else sure
+            maybe = load if bound >= 0.94 and maybe == load - 1 else maybe
+            if maybe < load:
+                break
+        ends.append((sure, maybe))
+    low, high = found["capacity_interval"]
+    assert ends[0][0] <= low <= ends[0][1]
+    assert ends[1][0] <= high <= ends[1][1]
+    assert low < found["capacity"] < high or ends[0][1] < ends[1][0], "wide enough to tell its ends apart"
+
+
+@pytest.mark.parametrize("users", [1, 10, 20, 30])
+def test_rungs_end_where_memory_surely_does(users: int) -> None:
+    """A user holds its context, or its prompt, and one place: the first load that cannot be held is tried."""
+    prompts = np.repeat([30, 9, 14, 22], [24, 24, 24, 24])
+    mixed = Trace.from_arrays(
+        *(np.repeat(np.arange(4), 24), np.tile(np.arange(24), 4), np.zeros((96, 4)), np.zeros(96, int)),
+        prompt_tokens=prompts,
+    )
+    for serving, least in (({"context": 12}, 13), ({}, 10)):
+        for tokens in (users * least, (users + 1) * least - 1):
+            question = Question(
+                Replay.of(mixed), line(), Serving(kv_tokens=tokens, **serving), 1.0, 0.95, REQUESTS, 0
+            )
+            assert largest_load(question) == ladder(question)[-1] == users + 1
+    unlimited = Question(Replay.of(TRACE), line(), Serving(), 1.0, 0.95, REQUESTS, 0)
+    assert largest_load(unlimited) == ladder(unlimited)[-1] == LOADS
+
+
+def test_pockets_are_loads_beyond_capacity_that_pass() -> None:
+    """Not those below it, and not those at speed whose users memory did not hold."""
+    search, _ = searched(line(), 70.0, "off")
+    fails = {5, 21, 22, 30}
+    for load in range(1, 41):
+        search.loads[load] = replace(
+            search.at(3), concurrency=load, share=float(load not in fails), held=True
         )
-        assert largest_load(question) == ladder(question)[-1] == 11
-    assert ladder(Question(Replay.of(TRACE), line(), Serving(), 1.0, 0.95, REQUESTS, 0))[-1] == LOADS
+    search.loads = {load: search.loads[load] for load in range(1, 41)}
+    assert search.pockets(20) == [[23, 29], [31, 40]]
+    for load in range(23, 27):
+        search.loads[load] = replace(search.loads[load], held=False)
+    assert search.pockets(20) == [[27, 29], [31, 40]]
+    assert search.pockets(40) == []
 
 
 @pytest.mark.parametrize("most", [0, 1, 5, 20, LOADS])
