@@ -15,8 +15,9 @@ TARGET = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 HEAD = """# The command line
 
 Written by `python scripts/cli_reference.py` from the commands themselves; a test fails when it is stale.
-stdout is the answer; progress, warnings and errors go to stderr. Exit codes: 0 an answer, 2 a request that
-cannot be answered as it stands (one sentence says why), 130 interrupted.
+stdout is the answer; progress, warnings and errors go to stderr. Exit codes: 0 an answer, 1 a sweep with
+points that failed, 2 a request that cannot be answered as it stands (one sentence says why), 130
+interrupted.
 """
 
 

@@ -1,7 +1,7 @@
 """The top group: its help, its version, the commands it holds, and errors as one line.
 
 stdout is the answer and nothing else; stderr has progress, warnings and errors. Exit codes: 0 an answer,
-2 a request that cannot be answered as it stands, 130 interrupted.
+1 a sweep with points that failed, 2 a request that cannot be answered as it stands, 130 interrupted.
 """
 
 from __future__ import annotations

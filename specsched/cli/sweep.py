@@ -24,13 +24,20 @@ from .values import Whole
 @click.option("--retry-failed", is_flag=True, help="Repeat the points that failed before.")
 @json_option
 @out_option
+@click.pass_context
 def sweep(
-    spec: Path, cluster: str | None, workers: int | None, retry_failed: bool, as_json: bool, out: Path | None
+    ctx: click.Context,
+    spec: Path,
+    cluster: str | None,
+    workers: int | None,
+    retry_failed: bool,
+    as_json: bool,
+    out: Path | None,
 ) -> None:
     """Run every point of a grid: policies, profiles, traces, loads, rates, block sizes, seeds.
 
     Results go to a Parquet dataset as they finish; the same command again runs only what is missing. A point
-    that fails is recorded with its error and does not stop the others.
+    that fails is recorded with its error and does not stop the others; the exit code is then 1.
 
     \b
     A grid.toml:
@@ -69,3 +76,5 @@ def sweep(
         from .. import report
 
         click.echo(report.sweep_text(summary))
+    if summary["failed"]:
+        ctx.exit(1)

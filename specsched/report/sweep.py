@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .text import count, grid, paragraph
+from .text import count, decimal, grid, paragraph, share
+
+_MOST_ROWS = 60
 
 Row = Mapping[str, Any]
 
@@ -19,7 +21,7 @@ def sweep_text(summary: Row) -> str:
         f"{summary['results']}"
     )
     axes = [[name, ", ".join(map(str, values))] for name, values in summary["axes"].items()]
-    blocks = [paragraph(first), grid(["axis", "values"], axes)]
+    blocks = [paragraph(first), grid(["axis", "values"], axes), *_table(summary.get("table") or [])]
     if failed:
         blocks.append(
             paragraph(f"{count(failed)} failed; the command again with --retry-failed repeats them:")
@@ -27,6 +29,29 @@ def sweep_text(summary: Row) -> str:
         blocks += [paragraph(_failure(row)) for row in summary["failures"]]
     blocks.append("\n".join(paragraph(text, "warning: ") for text in summary.get("warnings") or []))
     return "\n\n".join(block for block in blocks if block)
+
+
+def _table(rows: list[Row]) -> list[str]:
+    """The figures of every setting, the first of them where there are many."""
+    if not rows:
+        return []
+    heads = {
+        "throughput": "tokens/s",
+        "tps_user_p50": "a user's\nmedian",
+        "tps_user_p05": "slowest\n5 %",
+        "emitted_per_step": "emitted\na step",
+        "share_at_sla": "at the\nSLA",
+    }
+    names = [name for name in rows[0] if name not in (*heads, "points", "done")]
+    figures = [name for name in heads if any(name in row for row in rows)]
+    body = []
+    for row in rows[:_MOST_ROWS]:
+        shown = [share(row.get(n)) if n == "share_at_sla" else decimal(row.get(n)) for n in figures]
+        body.append([*(str(row[n]) for n in names), f"{row['done']} of {row['points']}", *shown])
+    text = [grid([*names, "points\ndone", *(heads[n] for n in figures)], body)]
+    if len(rows) > _MOST_ROWS:
+        text.append(f"{count(len(rows) - _MOST_ROWS)} more rows; all of them are in the results.")
+    return text
 
 
 def _failure(row: Row) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import queue
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from ..workers import Item, Progress, map_points, worker_count
 from .points import Inputs, load_inputs, run_point
 from .spec import Point, Sweep, read_spec
 from .store import Row, Store
+from .table import table
 
 __all__ = ["Point", "Sweep", "map_points", "read_spec", "run", "run_point"]
 _ATTEMPTS = 3  # of a point whose worker died under it
@@ -80,10 +82,23 @@ def run(
 
     Returns {"schema": "specsched/sweep/1", "name", "out", "results": path, "axes", "points", "already_done",
     "ran", "failed", "failures": [{"key", "trace", "profile", "policy", "load", "seed", "error"}] (the first
-    20), "warnings"}. Raises WorkloadError for a spec or cluster that cannot be used.
+    20), "table": means over seeds (`table`), "warnings"}. Raises WorkloadError for a spec or cluster that
+    cannot be used, and while another sweep writes to `out`.
     """
     sweep = read_spec(spec)
     store = Store(Path(out))
+    with store.locked():
+        return _run(sweep, store, cluster, workers, progress, retry_failed)
+
+
+def _run(
+    sweep: Sweep,
+    store: Store,
+    cluster: str | None,
+    workers: int | None,
+    progress: Progress | None,
+    retry_failed: bool,
+) -> dict[str, Any]:
     before = store.rows()
     again = {"lost", "failed"} if retry_failed else {"lost"}
     there = (p.key for p in sweep.points if p.key in before)
@@ -103,10 +118,10 @@ def run(
                 store.flush()
     ordered = [rows[p.key] for p in sweep.points]
     results = store.finish(ordered)
-    return _summary(sweep, ordered, results, already)
+    return _summary(sweep, ordered, results, already, store.warnings)
 
 
-def _summary(sweep: Sweep, rows: list[Row], results: Path, already: int) -> dict[str, Any]:
+def _summary(sweep: Sweep, rows: list[Row], results: Path, already: int, said: list[str]) -> dict[str, Any]:
     failed = [(p, row) for p, row in zip(sweep.points, rows, strict=True) if row["status"] != "done"]
     return {
         "schema": "specsched/sweep/1",
@@ -126,7 +141,8 @@ def _summary(sweep: Sweep, rows: list[Row], results: Path, already: int) -> dict
             }
             for point, row in failed[:20]
         ],
-        "warnings": list(dict.fromkeys(w for row in rows for w in row.get("warnings") or [])),
+        "table": table(sweep, rows),
+        "warnings": list(dict.fromkeys([*said, *(w for row in rows for w in row.get("warnings") or [])])),
     }
 
 
@@ -162,8 +178,22 @@ def _pool(cluster: str | None, workers: int | None) -> Iterator[_Pool]:
     with client:
         executor = client.get_executor()
         _greet(executor, cluster)
-        # Broadcast: a copy on every worker survives the death of any one of them.
-        yield _Pool(executor, lambda shared: client.scatter([shared], broadcast=True)[0], 512)
+        yield _Pool(executor, functools.partial(_shared, client), 512)
+
+
+def _shared(client: Any, inputs: Any) -> Any:
+    """`inputs` on every worker that needs them, as a task of their own.
+
+    Scattered data dies with its last holder, and points that wait for it wait for ever. What a task returns
+    is computed again from its arguments, which the scheduler keeps.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the arguments are large is the point
+        return client.submit(_itself, inputs, pure=False)
+
+
+def _itself(inputs: Any) -> Any:
+    return inputs
 
 
 def _greet(executor: Executor, cluster: str) -> None:

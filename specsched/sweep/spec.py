@@ -39,6 +39,7 @@ from ..schedule import default_policies, parse
 from ..simulator import Serving
 from ..trace import load_trace
 from ..version import VERSION
+from ..workload import parse_arrivals
 
 FITTED = METHODS  # calibrations that are fitted on half of the trace
 DEFAULT_PROFILE = "h100-sxm_qwen3-8b_bf16_tp1"
@@ -48,6 +49,7 @@ AXES = (
 )
 _OWN_SETTINGS = {"requests": 2000, "calibration": "sts", "sla": None}
 _MOST_POINTS = 1_000_000
+_TOO_LARGE = 2**63
 
 
 @dataclass(frozen=True)
@@ -115,11 +117,17 @@ def expand(document: dict[str, Any], folder: Path = Path(), name: str = "sweep")
     products = itertools.product(*settings.values())
     combinations = [dict(zip(settings, values, strict=True)) for values in products]
     for combination in combinations:
-        Serving(**{k: v for k, v in combination.items() if k not in _OWN_SETTINGS})
+        _check_serving(combination, name)
     points: dict[str, Point] = {}
     for trace in axes["traces"]:
-        blocks = axes.get("block_sizes") or [load_trace(finder.trace(trace)).block_size]
-        named = {block: _policies(policies, axes.get("lags"), block, name) for block in blocks}
+        deepest = load_trace(finder.trace(trace)).block_size
+        blocks = axes.get("block_sizes") or [deepest]
+        if max(blocks) > deepest:
+            raise WorkloadError(
+                f"{name}: block_sizes holds {max(blocks)}, and trace {trace!r} has blocks of {deepest}; give "
+                f"1 to {deepest}"
+            )
+        named = {block: _policies(policies, axes.get("lags"), block, name, finder) for block in blocks}
         grid = itertools.product(axes["profiles"], blocks, combinations, loads, axes["seeds"])
         size = len(axes["profiles"]) * len(combinations) * len(loads) * len(axes["seeds"])
         if size * sum(map(len, named.values())) > _MOST_POINTS:
@@ -166,7 +174,8 @@ def _check(where: str, key: str, value: Any) -> None:
             raise WorkloadError(f"{where} is {value!r}; it must be a positive number of requests per second")
     else:
         least = 0 if key == "seeds" else 1
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        most = _TOO_LARGE if key == "seeds" else 2**31
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < most:
             raise WorkloadError(f"{where} is {value!r}; it must be a whole number of at least {least}")
 
 
@@ -203,16 +212,29 @@ def _loads(axes: dict[str, list[Any]], name: str) -> list[tuple[int | None, str 
     loads = [(n, None, None) for n in axes.get("concurrencies", [])]
     rates = axes.get("rates")
     for arrivals in axes.get("arrivals", ["poisson"] if rates else []):
-        if rates is None and arrivals.partition(":")[0] in ("poisson", "gamma"):
-            raise WorkloadError(f"{name}: arrivals {arrivals!r} need rates, e.g. rates = [2.0, 8.0]")
+        kind, colon, burst = arrivals.partition(":")
+        if kind in ("poisson", "gamma"):
+            if rates is None:
+                raise WorkloadError(f"{name}: arrivals {arrivals!r} need rates, e.g. rates = [2.0, 8.0]")
+            parse_arrivals(f"{kind}:{rates[0]!r}" + (f":{burst}" if colon else ""), requests=1)
         loads += [(None, arrivals, rate) for rate in rates or [None]]
     if not loads:
         raise WorkloadError(f"{name}: no load; give concurrencies = [1, 8], or arrivals and rates")
     return loads
 
 
-def _policies(policies: list[str] | None, lags: list[int] | None, block: int, name: str) -> list[str]:
-    """Canonical names at one block size; one that cannot be parsed stays as it is, and its points fail."""
+def _check_serving(settings: dict[str, Any], name: str) -> None:
+    try:
+        Serving(**{k: v for k, v in settings.items() if k not in _OWN_SETTINGS})
+    except TypeError:  # a text or a table where a number belongs
+        wrong = {k: v for k, v in settings.items() if k not in _OWN_SETTINGS and isinstance(v, str | dict)}
+        raise WorkloadError(f"{name}: [run] holds {wrong}; a number belongs there") from None
+
+
+def _policies(
+    policies: list[str] | None, lags: list[int] | None, block: int, name: str, finder: _Finder
+) -> list[str]:
+    """Canonical names at one block size; raises WorkloadError for one that cannot be."""
     wanted: list[str] = []
     for policy in policies or default_policies(block):
         wanted += [f"lagged:{lag}" for lag in lags] if lags and policy == "lagged" else [policy]
@@ -220,15 +242,16 @@ def _policies(policies: list[str] | None, lags: list[int] | None, block: int, na
         raise WorkloadError(f'{name}: lags are given but no policy is a bare "lagged"; add it, or drop lags')
     named = []
     for policy in wanted:
-        if policy.startswith(
-            "batch-table:"
-        ):  # its file may be in the folder of the spec, where parse does not look
-            named.append(policy)
-            continue
+        kind, _, table = policy.partition(":")
         try:
-            named.append(parse(policy, block))
-        except SpecschedError:
-            named.append(policy)
+            if kind == "batch-table" and table:
+                # Its file may be in the folder of the spec, where parse does not look.
+                parse(f"{kind}:{finder.existing(table)}", block)
+                named.append(policy)
+            else:
+                named.append(parse(policy, block))
+        except SpecschedError as error:
+            raise WorkloadError(f"{name}: policies: {error}") from None
     return list(dict.fromkeys(named))
 
 
@@ -247,6 +270,10 @@ class _Finder:
 
     def trace(self, name: str) -> Path:
         return self._find(name, lambda n: resolve(n, "traces", ".parquet", TraceError))
+
+    def existing(self, name: str) -> Path:
+        """A user's own file, in the folder of the spec first."""
+        return self._find(name, _existing)
 
     def _find(self, name: str, otherwise: Any) -> Path:
         if name not in self.files:
@@ -268,7 +295,7 @@ class _Finder:
             self._find(point.arrivals, _existing)
             named.append(point.arrivals)
         kind, _, table = point.policy.partition(":")
-        if kind == "batch-table" and ((self.folder / table).is_file() or Path(table).is_file()):
+        if kind == "batch-table":
             self._find(table, _existing)
             named.append(table)
         what = {"point": point.row(), "files": [self._digests[n] for n in named], "version": VERSION}

@@ -1,6 +1,8 @@
 """Results of a sweep on disk: a Parquet dataset that grows by whole files.
 
-    OUT/parts/part-*.parquet   rows as they finish; each file appears at once or not at all
+    OUT/parts/part-*.parquet   rows as they finish; each file appears at once or not at all, and its name
+                               holds the checksum of its bytes: a damaged one is told, its points run again
+    OUT/lock                   held by the sweep that writes here: a second one is refused
     OUT/results.parquet        every row, in the order of the grid: the same bytes however many workers ran
 
 A row is a point's columns, `status` (done, failed: the point itself is wrong, lost: its worker died),
@@ -9,9 +11,14 @@ A row is a point's columns, `status` (done, failed: the point itself is wrong, l
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
+import io
 import os
+import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +26,8 @@ from ..errors import WorkloadError
 from ..files.disk import atomic_write
 
 Row = dict[str, Any]
+# part-PID-TIME(-CHECKSUM).parquet: parts of earlier versions have no checksum.
+_NAME = re.compile(r"part-\d+-(?P<time>[0-9a-f]{2,16})(?:-(?P<checksum>[0-9a-f]{32}))?\.parquet")
 
 
 class Store:
@@ -28,26 +37,59 @@ class Store:
         self.folder = folder
         self.parts = folder / "parts"
         self.patience = patience
+        self.warnings: list[str] = []
         self._kept: list[Row] = []
         self._begun = self._flushed = time.monotonic()
         self._written = 0
 
-    def rows(self) -> dict[str, Row]:
-        """Rows already on disk by key; a later row of the same point replaces an earlier one."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for this process; raises WorkloadError while another sweep does.
 
-        found: list[tuple[int, str, Row]] = []
-        for part in self.parts.glob("part-*.parquet"):
+        The lock goes with the process that holds it, however that ends.
+        """
+        path = self.folder / "lock"
+        try:
+            self.parts.mkdir(parents=True, exist_ok=True)
+            stream = path.open("a+")
+        except OSError as e:
+            raise WorkloadError(f"cannot write {path}: {e.strerror or e}; choose another --out") from None
+        with stream:
             try:
-                table = pq.read_table(part, use_threads=False)
-            except (pa.ArrowInvalid, OSError) as e:
-                what = str(e).splitlines()[0]
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                stream.seek(0)
+                holder = stream.read(200).strip() or "unknown"
                 raise WorkloadError(
-                    f"{part} is broken ({what}); delete it, and its points run again"
+                    f"another sweep ({holder}) is writing to {self.folder}; wait for it or give another --out"
                 ) from None
-            stamp = int(part.stem.rpartition("-")[2], 16) if part.stem.count("-") == 2 else 0
-            found += [(stamp, part.name, row) for row in table.to_pylist()]
+            except OSError:  # a file system without locks: nothing can be told apart there
+                yield
+                return
+            stream.truncate(0)
+            stream.write(f"process {os.getpid()} on {os.uname().nodename}\n")
+            stream.flush()
+            yield
+
+    def rows(self) -> dict[str, Row]:
+        """Rows already on disk by key; a later row of the same point replaces an earlier one.
+
+        A part whose bytes are not those that were written is set aside, and `warnings` say so.
+        """
+        found: list[tuple[int, str, Row]] = []
+        for part in sorted(self.parts.glob("part-*.parquet")):
+            name = _NAME.fullmatch(part.name)
+            if name is None:
+                raise WorkloadError(f"{part} is not a part of a sweep; move it elsewhere")
+            raw = part.read_bytes()
+            if name["checksum"] is not None and _checksum(raw) != name["checksum"]:
+                part.rename(part.with_suffix(".damaged"))
+                self.warnings.append(
+                    f"{part} is damaged (its checksum differs): set aside as {part.stem}.damaged, its points "
+                    "run again"
+                )
+                continue
+            found += [(int(name["time"], 16), part.name, row) for row in _table(part, raw)]
         found.sort(key=lambda entry: entry[:2])
         return {row["key"]: row for _, _, row in found}
 
@@ -61,8 +103,10 @@ class Store:
     def flush(self) -> None:
         """Write what is kept back as one part."""
         if self._kept:
-            name = f"part-{os.getpid()}-{time.time_ns():016x}.parquet"
-            write_rows(self.parts / name, self._kept)
+            raw = _as_parquet(self._kept)
+            name = f"part-{os.getpid()}-{time.time_ns():016x}-{_checksum(raw)}.parquet"
+            with atomic_write(self.parts / name, "wb") as stream:
+                stream.write(raw)
             self._kept = []
         self._flushed = time.monotonic()
 
@@ -73,15 +117,39 @@ class Store:
         return path
 
 
+def _checksum(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()[:32]
+
+
+def _table(part: Path, raw: bytes) -> list[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[Row] = pq.read_table(pa.BufferReader(raw), use_threads=False).to_pylist()
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
+        what = (str(e).splitlines() or [type(e).__name__])[0]
+        raise WorkloadError(f"{part} is broken ({what}); delete it, and its points run again") from None
+    if any(not isinstance(row.get("key"), str) or "status" not in row for row in rows):
+        raise WorkloadError(f"{part} is not a part of a sweep (no columns key, status); move it elsewhere")
+    return rows
+
+
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Rows as Parquet, atomically; columns in the order in which they first appear, missing values null."""
+    with atomic_write(path, "wb") as stream:
+        stream.write(_as_parquet(rows))
+
+
+def _as_parquet(rows: list[Row]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: _column([row.get(name) for row in rows]) for name in names}
-    with atomic_write(path, "wb") as stream:
-        pq.write_table(pa.table(columns), stream, compression="zstd")
+    stream = io.BytesIO()
+    pq.write_table(pa.table(columns), stream, compression="zstd")
+    return stream.getvalue()
 
 
 def _column(values: list[Any]) -> Any:

@@ -171,7 +171,20 @@ def test_sweep_goes_on_where_it_stopped(folder: Path) -> None:
     assert Path(first["results"]).is_file()
     again = answered("sweep", "grid.toml", "--out", "grid")
     assert "4 of 4 points" in again.stdout
+    header = next(line for line in again.stdout.splitlines() if line.startswith("policy "))
+    assert "tokens/s" in header
+    assert sum(line.startswith(("off ", "lagged:2 ")) for line in again.stdout.splitlines()) == 4
     assert "0 ran now" in again.stdout
+
+
+def test_a_sweep_with_failed_points_answers_and_ends_with_exit_code_1(folder: Path) -> None:
+    (folder / "broken.json").write_text('{"schema": "specsched/profile/1"}')
+    axes = 'traces = ["qwen3-4b-chat"]\nprofiles = ["broken.json"]\npolicies = ["off"]\nconcurrencies = [1]\n'
+    (folder / "grid.toml").write_text(axes)
+    result = run("sweep", "grid.toml", "--out", "grid")
+    assert result.exit_code == 1
+    assert "1 failed" in result.stdout
+    assert "Traceback" not in result.stderr
 
 
 # --------------------------------------------------------------------------- inputs

@@ -169,6 +169,16 @@ def test_a_key_follows_the_point_and_the_bytes_of_its_files(folder: Path) -> Non
         ('"small.parquet"|"smal.parquet"', "no file"),
         ('"small.json"|"smal.json"', "no file"),
         ("[run]|[run", "is not TOML"),
+        ('"fixed", "lagged"|"fxied", "lagged"', "no policy 'fxied'; did you mean 'fixed'"),
+        ('"fixed", "lagged"|"fixed:9", "lagged"', "grid.toml: policies: .*9"),
+        ('"fixed", "lagged"|"batch-table:none.json", "lagged"', "no file 'none.json'"),
+        (
+            "seeds = [0, 1]|block_sizes = [9]",
+            "block_sizes holds 9, and trace 'small.parquet' has blocks of 3",
+        ),
+        ("concurrencies = [1, 4]|concurrencies = [99999999999999999999]", "whole number"),
+        ('concurrencies = [1, 4]|arrivals = ["gamma:fast"]\nrates = [1]', "not of the form gamma"),
+        ("requests = 30|requests = 30\nkv_reserve = 'much'", "kv_reserve"),
     ],
 )
 def test_a_spec_that_cannot_be_is_refused_by_key(folder: Path, change: str, message: str) -> None:
@@ -251,16 +261,28 @@ def test_a_grown_grid_runs_only_what_was_added(folder: Path) -> None:
 
 
 def test_a_failed_point_is_recorded_and_stops_nothing(folder: Path) -> None:
-    text = SPEC.replace('"fixed"', '"fixed:9", "batch-table:none.json"')
+    # A captured profile has no cost for passes above its limit: whole blocks of four users do not fit.
+    captured = json.loads((folder / "small.json").read_text())
+    captured["capture"] = {"sizes": [1, 2, 4, 8], "limit": 8}
+    (folder / "captured.json").write_text(json.dumps(captured))
+    text = (
+        SPEC.replace('"small.json"', '"captured.json"').replace('"lagged"]', '"off"]').replace('"off", ', "")
+    )
+    text = text.replace("lags = [1, 2]\n", "")
     summary = runner.run(written(folder, text), folder / "out", workers=2)
-    assert (summary["points"], summary["failed"]) == (20, 8)
+    assert (summary["points"], summary["failed"]) == (8, 2)
     rows = results(summary)
-    assert {r["status"] for r in rows if r["policy"] not in ("fixed:9", "batch-table:none.json")} == {"done"}
-    assert all(r["error"] for r in rows if r["status"] == "failed")
-    assert summary["failures"][0]["policy"] == "fixed:9"
-    assert "9" in summary["failures"][0]["error"]
+    assert {r["status"] for r in rows if (r["policy"], r["concurrency"]) != ("fixed:3", 4)} == {"done"}
+    assert all("capture limit" in r["error"] for r in rows if r["status"] == "failed")
+    assert summary["failures"][0]["policy"] == "fixed:3"
+    assert [(row["policy"], row["load"], row["done"]) for row in summary["table"]] == [
+        ("fixed:3", "1 users", 2),
+        ("off", "1 users", 2),
+        ("fixed:3", "4 users", 0),
+        ("off", "4 users", 2),
+    ]
     assert runner.run(written(folder, text), folder / "out", workers=2)["ran"] == 0
-    assert runner.run(written(folder, text), folder / "out", workers=2, retry_failed=True)["ran"] == 8
+    assert runner.run(written(folder, text), folder / "out", workers=2, retry_failed=True)["ran"] == 2
 
 
 def test_a_batch_table_is_found_beside_the_spec_and_keys_its_bytes(folder: Path) -> None:
@@ -330,6 +352,59 @@ def test_a_broken_part_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "parts" / "part-1-00.parquet").write_bytes(b"PAR1 cut")
     with pytest.raises(WorkloadError, match="delete it, and its points run again"):
         Store(tmp_path).rows()
+
+
+def test_any_flipped_bit_is_told_and_the_points_run_again(folder: Path) -> None:
+    spec = written(folder)
+    whole = Path(runner.run(spec, folder / "out", workers=1)["results"]).read_bytes()
+    (part,) = (folder / "out" / "parts").glob("part-*.parquet")
+    raw = part.read_bytes()
+    random = np.random.default_rng(1)
+    for bit in random.integers(0, 8 * len(raw), 40).tolist():
+        damaged = bytearray(raw)
+        damaged[bit // 8] ^= 1 << bit % 8
+        store = Store(folder / "elsewhere")
+        store.parts.mkdir(parents=True, exist_ok=True)
+        (store.parts / part.name).write_bytes(damaged)
+        assert store.rows() == {}
+        assert "checksum differs" in store.warnings[0]
+        assert not list(store.parts.glob("*.parquet"))
+    damaged = bytearray(raw)
+    damaged[len(raw) // 2] ^= 4
+    part.write_bytes(damaged)
+    again = runner.run(spec, folder / "out", workers=1)
+    assert again["ran"] == 16
+    assert "its points run again" in again["warnings"][0]
+    assert Path(again["results"]).read_bytes() == whole
+
+
+@pytest.mark.parametrize("name", ["part-x-y.parquet", "part-1-00.parquet"])
+def test_a_foreign_part_is_refused_by_name(folder: Path, name: str) -> None:
+    (folder / "out" / "parts").mkdir(parents=True)
+    (folder / "out" / "parts" / name).write_bytes((folder / "small.parquet").read_bytes())
+    with pytest.raises(WorkloadError, match=f"{name} is not a part of a sweep"):
+        runner.run(written(folder), folder / "out", workers=1)
+
+
+def test_parts_of_earlier_versions_without_a_checksum_are_read(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.parts.mkdir()
+    write_rows(store.parts / "part-7-0000000000000001.parquet", [{"key": "a", "status": "done"}])
+    assert store.rows()["a"]["status"] == "done"
+
+
+def test_a_second_sweep_in_the_folder_is_refused_until_the_first_ends(folder: Path) -> None:
+    spec, refused = written(folder), []
+
+    def meanwhile(done: int, total: int, text: str) -> None:
+        if done == 1:
+            with pytest.raises(WorkloadError, match=r"another sweep \(process \d+ on .*\) is writing"):
+                runner.run(spec, folder / "out", workers=1)
+            refused.append(done)
+
+    runner.run(spec, folder / "out", workers=1, progress=meanwhile)
+    assert refused == [1]
+    assert runner.run(spec, folder / "out", workers=1)["already_done"] == 16
 
 
 def test_rows_of_mixed_kinds_become_columns(tmp_path: Path) -> None:
@@ -424,6 +499,26 @@ def test_a_worker_killed_mid_sweep_loses_nothing(folder: Path, cluster: Cluster)
     assert (summary["points"], summary["failed"], summary["ran"]) == (24, 0, 24)
     here = runner.run(spec, folder / "here", workers=2)
     assert Path(summary["results"]).read_bytes() == Path(here["results"]).read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_inputs_outlive_their_last_holder(folder: Path, cluster: Cluster) -> None:
+    """Every worker that holds the inputs dies, and a new one joins: the sweep must not wait for ever."""
+    import distributed
+
+    spec = written(folder, SPEC.replace("requests = 30", "requests = 2000"))
+    with distributed.Client(cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=120)
+
+    def replace_all(done: int, total: int, text: str) -> None:
+        if done == 2:
+            for victim in cluster.workers:
+                victim.kill()
+                victim.wait()
+            cluster.workers.append(cluster.worker())
+
+    summary = runner.run(spec, folder / "out", cluster=cluster.address, progress=replace_all)
+    assert (summary["points"], summary["failed"]) == (16, 0)
 
 
 def test_a_cluster_that_is_not_there_is_an_error_with_the_fix(
