@@ -69,7 +69,8 @@ class Calibration:
                 f"the calibration has {self.block_size} positions, the logits have shape {logits.shape}; "
                 "fit one on this trace (`specsched calibrate`)"
             )
-        return expit(logits / self.temperatures + self.shifts)
+        out: np.ndarray = expit(logits / self.temperatures + self.shifts)
+        return out
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of docs/files.md."""

@@ -29,7 +29,8 @@ class Reliability:
 
 def sigmoid(logits: Any) -> np.ndarray:
     """float64, shape of `logits`: the confidences of uncalibrated scores."""
-    return expit(np.asarray(logits, dtype=np.float64))
+    out: np.ndarray = expit(np.asarray(logits, dtype=np.float64))
+    return out
 
 
 def survival(confidence: Any) -> np.ndarray:
@@ -120,7 +121,8 @@ def _scores(scores: Any) -> np.ndarray:
     if not ((scores >= 0.0) & (scores <= 1.0)).all():
         row = int(np.argmin((scores >= 0.0) & (scores <= 1.0)))
         raise CalibrationError(f"score {row} is {scores[row]}; scores are probabilities in [0, 1]")
-    return scores
+    out: np.ndarray = scores
+    return out
 
 
 def _pair(scores: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:

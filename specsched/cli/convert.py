@@ -19,7 +19,7 @@ NUMERIC = frozenset(
 TARGETS = ["specsched", "sglang", "sglang-1d", "trtllm", "vllm"]
 
 
-class Hint(click.ParamType):
+class Hint(click.ParamType):  # type: ignore[type-arg]
     """`KEY=VALUE`: a number where it reads as one; `a.b=VALUE` is key b of the hint a."""
 
     name = "hint"

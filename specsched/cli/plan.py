@@ -67,7 +67,7 @@ from .values import Real, Whole
     out_option,
 )
 @click.pass_context
-def plan(ctx: click.Context, **options: Any) -> None:
+def plan(ctx: click.Context, /, **options: Any) -> None:
     """The fewest GPUs that carry a traffic at a promised speed, the policy to run, and what it costs.
 
     \b

@@ -80,7 +80,7 @@ SOURCES = ["measure", "compose", "roofline"]
 @json_option
 @out_option
 @click.pass_context
-def profile(ctx: click.Context, **options: Any) -> None:
+def profile(ctx: click.Context, /, **options: Any) -> None:
     """Make a step profile: what one forward pass costs on a GPU.
 
     \b

@@ -59,7 +59,7 @@ from .values import Real, Whole, Wholes
     out_option,
 )
 @click.pass_context
-def simulate(ctx: click.Context, **options: Any) -> None:
+def simulate(ctx: click.Context, /, **options: Any) -> None:
     """How many users fit at a promised speed, and under which verification policy.
 
     With --sla S: the number of concurrent users one engine carries while 95% of requests (--sla-fraction)

@@ -29,7 +29,7 @@ def trace() -> None:
     """
 
 
-class Acceptance(click.ParamType):
+class Acceptance(click.ParamType):  # type: ignore[type-arg]
     """Acceptance per position: rates, a mean length, a published domain, or a file of `specsched convert`."""
 
     name = "acceptance"

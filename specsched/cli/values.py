@@ -14,7 +14,7 @@ Context = click.Context | None
 # --------------------------------------------------------------------------- values
 
 
-class Real(click.ParamType):
+class Real(click.ParamType):  # type: ignore[type-arg]
     """A finite number in a range; NaN and infinity are never in it."""
 
     name = "number"
@@ -45,7 +45,7 @@ class Real(click.ParamType):
         return f" {text}" if text else ""
 
 
-class Whole(click.ParamType):
+class Whole(click.ParamType):  # type: ignore[type-arg]
     """A whole number of at least `minimum` (and at most `maximum`)."""
 
     name = "integer"
@@ -64,7 +64,7 @@ class Whole(click.ParamType):
         return number
 
 
-class Wholes(click.ParamType):
+class Wholes(click.ParamType):  # type: ignore[type-arg]
     """A comma-separated list of distinct whole numbers, sorted: `1,2,4`."""
 
     name = "integers"

@@ -64,7 +64,8 @@ class Opened:
             table = pq.read_table(self.path, columns=None if columns is None else list(columns))
         except (pa.ArrowException, OSError) as error:
             raise FormatError(f"{self.path}: not a readable Parquet file ({error}); fetch it again") from None
-        return table.to_pydict()
+        out: dict[str, list[Any]] = table.to_pydict()
+        return out
 
 
 def open_file(path: str | os.PathLike[str]) -> Opened:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .jit import jit
+from .jit import Floats, Longs, Whole, jit
 from .order import (
     BUCKETS,
     EDGE,
@@ -16,6 +16,7 @@ from .order import (
     HUGE,
     ONE,
     TINY,
+    Work,
     admit,
     collect,
     count_reach,
@@ -28,13 +29,13 @@ INFINITY = int(np.float64(np.inf).view(np.int64))
 
 
 @jit
-def _rounding(candidates):
+def _rounding(candidates: int) -> float:
     """Relative distance beyond which two Θ, each summed in any order, compare as their exact values do."""
     return (candidates + BUCKETS + 8) * 2.0**-50
 
 
 @jit
-def costs_fall(sps, first, last):
+def costs_fall(sps: Floats, first: int, last: int) -> bool:
     """Whether sps[first] >= ... >= sps[last] (never where there is a NaN): then bounds are cheaper."""
     rises = 0
     for n in range(last):  # from 0, so that it is plain that no index is negative
@@ -43,7 +44,7 @@ def costs_fall(sps, first, last):
 
 
 @jit
-def find_stop(survival, sps, falls, candidates, work):
+def find_stop(survival: Floats, sps: Floats, falls: bool, candidates: int, work: Work) -> tuple[int, int]:
     """(K, cut) of Algorithm 1: how many admissions raise Θ before the first that does not. Needs `tally`.
 
     All candidates whose bits are >= cut are admitted, but for ties with the last one. `work.reach` counts, by
@@ -91,7 +92,7 @@ def find_stop(survival, sps, falls, candidates, work):
 
 
 @jit
-def _find_stop_exactly(survival, sps, work):
+def _find_stop_exactly(survival: Floats, sps: Floats, work: Work) -> tuple[int, int]:
     """`find_stop` by its definition: a full sort, then one addition after the other."""
     requests = survival.shape[0]
     n = collect(survival, 0, BUCKETS - 1, work)
@@ -107,7 +108,9 @@ def _find_stop_exactly(survival, sps, work):
 
 
 @jit
-def _window(sps, requests, falls, candidates, work):
+def _window(
+    sps: Floats, requests: int, falls: bool, candidates: int, work: Work
+) -> tuple[int, int, int, float]:
     """(first, last, tokens, expected): the buckets within which the best k ends, and what lies ahead of them.
 
     first = 0 where k = 0 may be the best; all buckets where Θ is too small or great for bounds. A NaN among
@@ -169,7 +172,9 @@ def _window(sps, requests, falls, candidates, work):
 
 
 @jit
-def find_budget(survival, sps, falls, minimum_gain, candidates, work):
+def find_budget(
+    survival: Floats, sps: Floats, falls: bool, minimum_gain: float, candidates: int, work: Work
+) -> tuple[int, int]:
     """(K, cut): first argmax of Θ over sorted prefix sums (see `best_budget`). Needs `tally`."""
     requests = survival.shape[0]
     if minimum_gain > 0.0:
@@ -194,7 +199,9 @@ def find_budget(survival, sps, falls, minimum_gain, candidates, work):
 
 
 @jit
-def _find_budget_exactly(survival, sps, minimum_gain, last, work):
+def _find_budget_exactly(
+    survival: Floats, sps: Floats, minimum_gain: float, last: int, work: Work
+) -> tuple[int, int]:
     """`find_budget` by its definition, over the candidates of buckets 0..last."""
     requests = survival.shape[0]
     expected = float(requests)
@@ -213,7 +220,7 @@ def _find_budget_exactly(survival, sps, minimum_gain, last, work):
 
 
 @jit
-def early_stop(survival, sps, lengths, work):
+def early_stop(survival: Floats, sps: Floats, lengths: Whole, work: Work) -> None:
     """Algorithm 1: admit by falling survival, stop at the first admission that does not raise Θ.
 
     survival float64[R, γ]; sps float64, indexed up to R(1 + γ); lengths int[R], written.
@@ -224,7 +231,7 @@ def early_stop(survival, sps, lengths, work):
 
 
 @jit
-def best_budget(survival, sps, minimum_gain, work):
+def best_budget(survival: Floats, sps: Floats, minimum_gain: float, work: Work) -> int:
     """First k at which Θ(k) = (R + sum of the k largest survivals) * sps[R + k] is greatest (section 5.2).
 
     With minimum_gain g > 0 every candidate is kept (k = their number) unless Θ(k) > (1 + g) * Θ(all).
@@ -234,14 +241,14 @@ def best_budget(survival, sps, minimum_gain, work):
 
 
 @jit
-def top_k(survival, budget, lengths, work):
+def top_k(survival: Floats, budget: int, lengths: Whole, work: Work) -> None:
     """Admit the first `budget` candidates of the admission order (all of them if there are fewer)."""
     tally(survival, work)
     admit(survival, budget, cut_at(survival, budget, work), lengths, work)
 
 
 @jit
-def unconstrained(survival, sps, minimum_gain, lengths, work):
+def unconstrained(survival: Floats, sps: Floats, minimum_gain: float, lengths: Whole, work: Work) -> None:
     """`best_budget` and `top_k` of the same survivals in one go: the policies `global` and `hindsight`."""
     falls = costs_fall(sps, survival.shape[0], survival.shape[0] + survival.size)
     budget, cut = find_budget(survival, sps, falls, minimum_gain, tally(survival, work), work)
@@ -249,7 +256,7 @@ def unconstrained(survival, sps, minimum_gain, lengths, work):
 
 
 @jit
-def threshold(survival, theta, lengths):
+def threshold(survival: Floats, theta: float, lengths: Whole) -> None:
     """lengths[r] = how many leading positions have survival >= theta."""
     for r in range(survival.shape[0]):
         length = 0
@@ -259,7 +266,7 @@ def threshold(survival, theta, lengths):
 
 
 @jit
-def table_length(table, requests):
+def table_length(table: Longs, requests: int) -> int:
     """k of the row of `table` int64[n, 3] (first, last, k) that covers `requests`; -1 when none does."""
     for i in range(table.shape[0]):
         if table[i, 0] <= requests <= table[i, 1]:

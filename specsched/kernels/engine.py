@@ -6,9 +6,11 @@ committed, waiting requests are admitted, the next step is planned and executed.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from .jit import jit
+from .jit import Whole, jit
 from .state import (
     ADMITTED,
     ARRIVAL,
@@ -87,12 +89,17 @@ from .state import (
     W_TOKENS,
     W_VERIFIED,
     WAITING,
+    Plan,
+    Scratch,
+    Settings,
+    State,
+    World,
 )
 from .step import context_tokens, execute, gather, plan_step
 
 
 @jit
-def _count_change(state, now):
+def _count_change(state: State, now: float) -> None:
     """The number of requests in the system is about to change: add up its time integral (Little's law)."""
     inside = state.counts[INJECTED] - state.counts[FINISHED]
     state.sums[IN_SYSTEM_AREA] += (now - state.sums[LAST_CHANGE]) * inside
@@ -100,7 +107,7 @@ def _count_change(state, now):
 
 
 @jit
-def _inject(world, settings, state, j, rank, now):
+def _inject(world: World, settings: Settings, state: State, j: int, rank: int, now: float) -> None:
     """The next request arrives at `rank` as job j, at the queue's tail; an idle group wakes up."""
     i = state.counts[INJECTED]
     _count_change(state, now)
@@ -131,7 +138,7 @@ def _inject(world, settings, state, j, rank, now):
 
 
 @jit
-def _finish(world, settings, state, j, rank, now):
+def _finish(world: World, settings: Settings, state: State, j: int, rank: int, now: float) -> None:
     """Job j has emitted its last token: record it if it is measured, refill its place in a closed loop."""
     _count_change(state, now)
     job, count = state.jobs[j], state.counts
@@ -157,7 +164,7 @@ def _finish(world, settings, state, j, rank, now):
 
 
 @jit
-def _preempt_newest(settings, state, rank, block):
+def _preempt_newest(settings: Settings, state: State, rank: int, block: int) -> None:
     """The newest running job gives its KV back and waits at the queue's head; its text stays."""
     place = state.rank[rank]
     place[RUNNING] -= 1
@@ -176,7 +183,7 @@ def _preempt_newest(settings, state, rank, block):
 
 
 @jit
-def _admit_waiting(world, settings, state, rank, block, now):
+def _admit_waiting(world: World, settings: Settings, state: State, rank: int, block: int, now: float) -> None:
     """First come first served, while places and KV allow. A job holds its context and room for a block."""
     place, count = state.rank[rank], state.counts
     while place[KV_USED] > settings.kv_capacity:
@@ -208,7 +215,7 @@ def _admit_waiting(world, settings, state, rank, block, now):
 
 
 @jit
-def advance(world, job, emitted):
+def advance(world: World, job: Whole, emitted: int) -> None:
     """A job emitted tokens: move along its traced request, and on into the next one at its end."""
     job[J_EMITTED] += emitted
     job[J_LEFT] -= emitted
@@ -220,7 +227,7 @@ def advance(world, job, emitted):
 
 
 @jit
-def _commit_decode(world, settings, state, rank):
+def _commit_decode(world: World, settings: Settings, state: State, rank: int) -> int:
     """[emitted | rejected | drafted, not verified]: each decoding job keeps min(l, accepted) + 1."""
     place, count = state.rank[rank], state.counts
     emitted_all = np.int64(0)
@@ -252,7 +259,7 @@ def _commit_decode(world, settings, state, rank):
 
 
 @jit
-def _leave(world, settings, state, rank, block, now):
+def _leave(world: World, settings: Settings, state: State, rank: int, block: int, now: float) -> None:
     """Prefilled prompts become ready; finished jobs leave and give their KV back."""
     place = state.rank[rank]
     kept = 0
@@ -275,7 +282,7 @@ def _leave(world, settings, state, rank, block, now):
 
 
 @jit
-def _log_step(state, group, rank, emitted):
+def _log_step(state: State, group: int, rank: int, emitted: int) -> None:
     """Keep every stride-th step; when the log is full keep every second entry and double the stride."""
     log, count, place = state.log, state.counts, state.rank[rank]
     if log.shape[0] < 2:
@@ -302,7 +309,9 @@ def _log_step(state, group, rank, emitted):
 
 
 @jit
-def _commit(world, settings, cost, state, group, block, now):
+def _commit(
+    world: World, settings: Settings, cost: Any, state: State, group: int, block: int, now: float
+) -> None:
     """The group's step ends: every rank commits; then the measured window may open."""
     low, high = group * settings.group_size, (group + 1) * settings.group_size
     count, real = state.counts, state.sums
@@ -330,7 +339,7 @@ def _commit(world, settings, cost, state, group, block, now):
 
 
 @jit
-def _route(world, settings, state, i):
+def _route(world: World, settings: Settings, state: State, i: int) -> int:
     """Rank that request i goes to."""
     ranks = state.rank.shape[0]
     if settings.router == ROUND_ROBIN or ranks == 1:
@@ -350,7 +359,7 @@ def _route(world, settings, state, i):
 
 
 @jit
-def _arrive(world, settings, state):
+def _arrive(world: World, settings: Settings, state: State) -> None:
     """The next request of an open loop arrives; the measured window opens and closes with arrivals."""
     i = state.counts[INJECTED]
     now = world.arrival[i]
@@ -364,7 +373,7 @@ def _arrive(world, settings, state):
 
 
 @jit
-def _fill_house(world, settings, state):
+def _fill_house(world: World, settings: Settings, state: State) -> None:
     """Closed loop, time 0: every user's first request, part of it already behind it."""
     users = world.offset.shape[0]
     state.counts[INITIAL_LEFT] = users
@@ -375,7 +384,9 @@ def _fill_house(world, settings, state):
 
 
 @jit
-def run_engine(world, settings, plan, cost, state, scratch):
+def run_engine(
+    world: World, settings: Settings, plan: Plan, cost: Any, state: State, scratch: Scratch
+) -> int:
     """Replay until every measured request has finished; returns DONE or REFUSED.
 
     Order of events at one time: arrivals first, then ends of steps, lower groups first.

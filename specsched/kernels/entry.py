@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from .budget import INFINITY, best_budget, costs_fall, find_budget, find_stop, threshold, top_k
-from .jit import jit
+from .jit import Floats, Whole, jit
 from .order import BUCKETS, Work, admit, survival, tally
 
 
 @jit
-def take_confidence(confidence, out):
+def take_confidence(confidence: Floats, out: Floats) -> int:
     """`survival` of confidences to be checked: 0, or -1 - i for the first that is NaN or outside [0, 1]."""
     flat = confidence.reshape(-1)
     wrong = 0
@@ -30,7 +30,7 @@ def take_confidence(confidence, out):
 
 
 @jit
-def check_costs(sps, requests, size):
+def check_costs(sps: Floats, requests: int, size: int) -> int:
     """Whether the costs of R..R + size (= R * γ) tokens fall (1) or not (0); or a fault."""
     last = requests + size
     if costs_fall(sps, requests, last) and sps[requests] < np.inf and sps[last] >= 0.0:
@@ -48,7 +48,7 @@ def check_costs(sps, requests, size):
 
 
 @jit
-def take_both(confidence, sps, out):
+def take_both(confidence: Floats, sps: Floats, out: Floats) -> int:
     """`check_costs` and `take_confidence`."""
     falls = check_costs(sps, confidence.shape[0], confidence.size)
     fault = take_confidence(confidence, out)
@@ -56,12 +56,12 @@ def take_both(confidence, sps, out):
 
 
 @jit
-def _room(confidence, work):
+def _room(confidence: Floats, work: Work) -> Floats:
     return work.survival[: confidence.size].reshape(confidence.shape)
 
 
 @jit
-def plan_threshold(confidence, theta, lengths, room):
+def plan_threshold(confidence: Floats, theta: float, lengths: Whole, room: Floats) -> int:
     """`threshold` of confidences; room float64[>= R * γ]."""
     current = room[: confidence.size].reshape(confidence.shape)
     fault = take_confidence(confidence, current)
@@ -71,7 +71,17 @@ def plan_threshold(confidence, theta, lengths, room):
 
 
 @jit
-def plan_early_stop(confidence, sps, lengths, room, value, total, held, place, reach):
+def plan_early_stop(
+    confidence: Floats,
+    sps: Floats,
+    lengths: Whole,
+    room: Floats,
+    value: Floats,
+    total: Floats,
+    held: Whole,
+    place: Whole,
+    reach: Whole,
+) -> int:
     """`early_stop` of confidences."""
     work = Work(room, value, total, held, place, reach)
     current = _room(confidence, work)
@@ -83,7 +93,18 @@ def plan_early_stop(confidence, sps, lengths, room, value, total, held, place, r
 
 
 @jit
-def plan_unconstrained(confidence, sps, minimum_gain, lengths, room, value, total, held, place, reach):
+def plan_unconstrained(
+    confidence: Floats,
+    sps: Floats,
+    minimum_gain: float,
+    lengths: Whole,
+    room: Floats,
+    value: Floats,
+    total: Floats,
+    held: Whole,
+    place: Whole,
+    reach: Whole,
+) -> int:
     """`unconstrained` of confidences."""
     work = Work(room, value, total, held, place, reach)
     current = _room(confidence, work)
@@ -95,7 +116,17 @@ def plan_unconstrained(confidence, sps, minimum_gain, lengths, room, value, tota
 
 
 @jit
-def plan_budget(confidence, sps, minimum_gain, room, value, total, held, place, reach):
+def plan_budget(
+    confidence: Floats,
+    sps: Floats,
+    minimum_gain: float,
+    room: Floats,
+    value: Floats,
+    total: Floats,
+    held: Whole,
+    place: Whole,
+    reach: Whole,
+) -> int:
     """`best_budget` of confidences; the budget, or a fault below 0."""
     work = Work(room, value, total, held, place, reach)
     current = _room(confidence, work)
@@ -104,7 +135,17 @@ def plan_budget(confidence, sps, minimum_gain, room, value, total, held, place, 
 
 
 @jit
-def plan_top_k(confidence, budget, lengths, room, value, total, held, place, reach):
+def plan_top_k(
+    confidence: Floats,
+    budget: int,
+    lengths: Whole,
+    room: Floats,
+    value: Floats,
+    total: Floats,
+    held: Whole,
+    place: Whole,
+    reach: Whole,
+) -> int:
     """`top_k` of confidences. Leaves survivals and tally of the step behind, for `budget_of_past`."""
     work = Work(room, value, total, held, place, reach)
     current = _room(confidence, work)
@@ -115,7 +156,18 @@ def plan_top_k(confidence, budget, lengths, room, value, total, held, place, rea
 
 
 @jit
-def budget_of_past(requests, block, sps, minimum_gain, room, value, total, held, place, reach):
+def budget_of_past(
+    requests: int,
+    block: int,
+    sps: Floats,
+    minimum_gain: float,
+    room: Floats,
+    value: Floats,
+    total: Floats,
+    held: Whole,
+    place: Whole,
+    reach: Whole,
+) -> int:
     """`best_budget` of the survivals and tally that an earlier `plan_top_k` or `recall` left; or a fault."""
     size = requests * block
     falls = check_costs(sps, requests, size)

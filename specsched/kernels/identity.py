@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .jit import jit
+from .jit import Floats, Longs, Whole, jit
 from .order import Work, tally
 
 
 @jit
-def index_ids(ids, slots):
+def index_ids(ids: Longs, slots: Longs) -> int:
     """Fill `slots` int64[a power of two > R] with rows by id, -1 where empty; a repeated id's row, or -1."""
     slots[:] = -1
     for row in range(ids.size):
@@ -19,7 +19,7 @@ def index_ids(ids, slots):
 
 
 @jit
-def _slot(ids, slots, wanted):
+def _slot(ids: Longs, slots: Longs, wanted: int) -> int:
     """Where `wanted` is in the table, or the empty place where it would go."""
     mask = slots.size - 1
     # Multiplicative hash of two 31-bit factors: evenly spaced ids spread out, no overflow.
@@ -30,7 +30,18 @@ def _slot(ids, slots, wanted):
 
 
 @jit
-def recall(ids, past_ids, past_slots, past, room, value, total, held, place, reach):
+def recall(
+    ids: Longs,
+    past_ids: Longs,
+    past_slots: Longs,
+    past: Floats,
+    room: Floats,
+    value: Floats,
+    total: Floats,
+    held: Whole,
+    place: Whole,
+    reach: Whole,
+) -> None:
     """Survivals of the requests `ids`: the row of `past` float64[_, γ] that had the id, or ones if none."""
     block = past.shape[1]
     out = room[: ids.size * block].reshape((ids.size, block))

@@ -12,8 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
+Longs = NDArray[np.int64]
+Whole = NDArray[Any]  # of any whole type: lengths are int32 for engines, int64 in the loop
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import jit
+from .jit import Floats, Longs, Whole, jit
 
 _SHIFT = 47
 BUCKETS = 512
@@ -45,7 +45,7 @@ def make_work(capacity_requests: int, block_size: int) -> Work:
 
 
 @jit
-def survival(confidence, out):
+def survival(confidence: Floats, out: Floats) -> None:
     """out[r, k] = confidence[r, 0] * ... * confidence[r, k], multiplied left to right. Both float64[R, γ]."""
     for r in range(confidence.shape[0]):
         a = 1.0
@@ -55,13 +55,13 @@ def survival(confidence, out):
 
 
 @jit
-def _bucket(bits):
+def _bucket(bits: int) -> int:
     bucket = BUCKETS if bits <= 0 else min((ONE - bits) >> _SHIFT, BUCKETS - 1)
     return bucket & (_SLOTS - 1)
 
 
 @jit
-def tally(survival, work):
+def tally(survival: Floats, work: Work) -> int:
     """Count and sum every bucket; returns the number of candidates (survival 0 is none)."""
     values = survival.reshape(-1)
     bits = values.view(np.int64)
@@ -76,7 +76,7 @@ def tally(survival, work):
 
 
 @jit
-def _sift(value, low, root, size):
+def _sift(value: Floats, low: int, root: int, size: int) -> None:
     """Restore the min-heap value[low : low + size] below `root`."""
     moving = value[low + root]
     while 2 * root + 1 < size:
@@ -91,7 +91,7 @@ def _sift(value, low, root, size):
 
 
 @jit
-def _sort_falling(value, low, high):
+def _sort_falling(value: Floats, low: int, high: int) -> None:
     """Sort value[low:high], falling: insertion where it is short, a heap where a bucket is crowded."""
     if high - low > 32:
         size = high - low
@@ -111,7 +111,7 @@ def _sort_falling(value, low, high):
 
 
 @jit
-def collect(survival, first, last, work):
+def collect(survival: Floats, first: int, last: int, work: Work) -> int:
     """The survivals of buckets first..last into `work.value`, falling; returns how many. Needs `tally`.
 
     Leaves in `work.reach` how many survivals of each request lie in the buckets ahead of `first`.
@@ -139,7 +139,7 @@ def collect(survival, first, last, work):
 
 
 @jit
-def count_reach(survival, cut, work):
+def count_reach(survival: Floats, cut: int, work: Work) -> None:
     """work.reach[r] = how many survivals of request r have bits >= cut."""
     bits = survival.view(np.int64)
     for r in range(bits.shape[0]):
@@ -150,13 +150,13 @@ def count_reach(survival, cut, work):
 
 
 @jit
-def cut_after(work, admitted):
+def cut_after(work: Work, admitted: int) -> int:
     """Bits of the last of `admitted` survivals in `work.value`."""
     return work.value.view(np.int64)[admitted - 1]
 
 
 @jit
-def cut_at(survival, budget, work):
+def cut_at(survival: Floats, budget: int, work: Work) -> int:
     """The cut (see `find_stop`) of the first `budget` candidates. Needs `tally`."""
     b, above = 0, 0
     while b < BUCKETS and above + work.held[b] <= budget:
@@ -170,7 +170,7 @@ def cut_at(survival, budget, work):
 
 
 @jit
-def admit(survival, budget, cut, lengths, work):
+def admit(survival: Floats, budget: int, cut: int, lengths: Whole, work: Work) -> None:
     """The first `budget` candidates of the admission order, given cut and reach (see `find_stop`)."""
     bits = survival.view(np.int64)
     admitted = _advance_to(bits, cut, lengths, work)
@@ -186,7 +186,7 @@ def admit(survival, budget, cut, lengths, work):
 
 
 @jit
-def _advance_to(bits, cut, lengths, work):
+def _advance_to(bits: Longs, cut: int, lengths: Whole, work: Work) -> int:
     """Extend every request from its reach while bits >= cut; returns the sum of `lengths`."""
     admitted = 0
     for r in range(bits.shape[0]):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .budget import best_budget, early_stop, threshold, top_k
-from .jit import jit
+from .jit import Floats, Whole, jit
 from .state import (
     BATCH_TABLE,
     BEGUN,
@@ -35,11 +37,16 @@ from .state import (
     STEPS,
     THRESHOLD,
     TOKENS,
+    Plan,
+    Scratch,
+    Settings,
+    State,
+    World,
 )
 
 
 @jit
-def context_tokens(settings, job):
+def context_tokens(settings: Settings, job: Whole) -> int:
     """KV tokens a decoding job reads."""
     if settings.context >= 0:
         return np.int64(settings.context)
@@ -47,7 +54,7 @@ def context_tokens(settings, job):
 
 
 @jit
-def gather(settings, state, rank, block):
+def gather(settings: Settings, state: State, rank: int, block: int) -> None:
     """Which running jobs decode in this step, and which prefill chunks join it (oldest first)."""
     place = state.rank[rank]
     decoding = 0
@@ -76,7 +83,7 @@ def gather(settings, state, rank, block):
 
 
 @jit
-def _attention_seconds(cost, context):
+def _attention_seconds(cost: Any, context: float) -> float:
     """attention(N) of the profile: the last piece that begins at or below N."""
     x = cost.attention_x
     if context <= x[0]:
@@ -88,7 +95,7 @@ def _attention_seconds(cost, context):
 
 
 @jit
-def _base_seconds(cost, plan, place):
+def _base_seconds(cost: Any, plan: Plan, place: Whole) -> float:
     """All of a step's cost but `verify`; the order of additions is that of StepProfile."""
     requests = place[DECODING]
     base = cost.bias + _attention_seconds(cost, float(place[CONTEXT]))
@@ -101,7 +108,7 @@ def _base_seconds(cost, plan, place):
 
 
 @jit
-def _step_seconds(cost, plan, base, tokens):
+def _step_seconds(cost: Any, plan: Plan, base: float, tokens: int) -> float:
     seconds = base + cost.verify[tokens]
     if plan.drafts and cost.enabling_fraction > 0.0:
         seconds = seconds / (1.0 - cost.enabling_fraction)
@@ -109,7 +116,7 @@ def _step_seconds(cost, plan, base, tokens):
 
 
 @jit
-def _price(cost, plan, place, block, sps):
+def _price(cost: Any, plan: Plan, place: Whole, block: int, sps: Floats) -> None:
     """sps[B] of this very step: its requests, KV and prefill tokens are priced in."""
     base = _base_seconds(cost, plan, place)
     requests, prefill = place[DECODING], place[PREFILL]
@@ -124,7 +131,7 @@ def _price(cost, plan, place, block, sps):
 
 
 @jit
-def _lagged_budget(world, plan, state, rank, scratch):
+def _lagged_budget(world: World, plan: Plan, state: State, rank: int, scratch: Scratch) -> int:
     """K from the survivals of `lag` plans ago, 1 where there are none; -1: no such plan yet (section 5.2)."""
     call, requests = state.rank[rank, PLAN_CALLS], state.rank[rank, DECODING]
     block = world.survival.shape[1]
@@ -149,7 +156,7 @@ def _lagged_budget(world, plan, state, rank, scratch):
 
 
 @jit
-def plan_step(world, plan, cost, state, rank, scratch):
+def plan_step(world: World, plan: Plan, cost: Any, state: State, rank: int, scratch: Scratch) -> None:
     """Verification lengths of the decoding requests: what `schedule` would plan, to the last bit."""
     place, lengths, block = state.rank[rank], state.lengths[rank], world.survival.shape[1]
     requests = place[DECODING]
@@ -187,7 +194,7 @@ def plan_step(world, plan, cost, state, rank, scratch):
 
 
 @jit
-def execute(settings, plan, cost, state, group, now):
+def execute(settings: Settings, plan: Plan, cost: Any, state: State, group: int, now: float) -> None:
     """The group's clock: its slowest rank's work, at the group's largest pass."""
     largest = np.int64(0)
     base = 0.0

@@ -219,7 +219,8 @@ def _recommend(rows: list[dict[str, Any]]) -> str | None:
     able = [row for row in rows if row["lossless"] and row["capacity"] > 0]
     if not able:
         return None
-    return max(able, key=lambda row: (row["capacity"], row["throughput_at_capacity"]))["policy"]
+    out: str | None = max(able, key=lambda row: (row["capacity"], row["throughput_at_capacity"]))["policy"]
+    return out
 
 
 def crossovers(searches: list[Search], loads: list[int]) -> list[dict[str, Any]]:

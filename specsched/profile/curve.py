@@ -40,9 +40,11 @@ class Curve:
         i = np.clip(np.searchsorted(self.x, at, side="right") - 1, 0, last)
         step = np.maximum(at - self.x[i], 0.0)
         if self.lookup == "linear":
-            return self.y[i] + self.slopes[i] * step
+            out: np.ndarray = self.y[i] + self.slopes[i] * step
+            return out
         if self.lookup == "floor":
             inside = self.y[i]
         else:
             inside = self.y[np.minimum(np.searchsorted(self.x, at, side="left"), last)]
-        return np.where(at > self.x[last], self.y[last] + self.slopes[last] * step, inside)
+        found: np.ndarray = np.where(at > self.x[last], self.y[last] + self.slopes[last] * step, inside)
+        return found

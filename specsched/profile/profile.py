@@ -219,10 +219,11 @@ class StepProfile:
         """Tokens the pass really runs with: the next captured size up to the limit, unchanged above it."""
         tokens = np.asarray(tokens, dtype=np.int64)
         if self.capture_sizes is None:
-            return tokens
+            return np.asarray(tokens)
         usable = self.capture_sizes[self.capture_sizes <= self.graph_limit]
         padded = usable[np.minimum(np.searchsorted(usable, tokens, side="left"), len(usable) - 1)]
-        return np.where(tokens <= usable[-1], padded, tokens)
+        out: np.ndarray = np.where(tokens <= usable[-1], padded, tokens)
+        return out
 
     def verify_seconds(self, tokens: Any) -> np.ndarray:
         """verify(pad(B)) for each B >= 1: captured up to the limit, the eager curve above it, never blended.
@@ -241,7 +242,8 @@ class StepProfile:
         tokens = np.asarray(tokens, dtype=np.int64)
         past = self.pad(tokens) > self.verify.x[-1]
         if self.graph_limit is None:
-            return past
+            out: np.ndarray = past
+            return out
         past_eager = tokens > self.eager.x[-1] if self.eager is not None else np.zeros(tokens.shape, bool)
         return np.where(tokens > self.graph_limit, past_eager, past)
 

@@ -11,6 +11,7 @@ from typing import Any
 from ..files.disk import atomic_write, write_json
 from . import plan, tables
 from .plots import load_png, pareto_png, plan_png
+from .text import share
 
 Row = Mapping[str, Any]
 
@@ -97,7 +98,7 @@ def _page(title: str, subtitle: str, body: Iterable[str]) -> str:
 
 def answer_page(answer: Row, pareto: bytes, load: bytes, command: str = "") -> str:
     """The answer of `simulate --sla` as one HTML page; `pareto` and `load` are PNG bytes."""
-    fraction = tables.share(answer["sla_fraction"])
+    fraction = share(answer["sla_fraction"])
     target = f"{fraction} of requests at {answer['sla_tps']:g} tokens/s or faster"
     subtitle = f"{answer['trace']} on {answer['profile']}; {target}"
     crossings = tables.crossover_lines(answer)

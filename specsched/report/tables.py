@@ -99,7 +99,8 @@ def step_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
 
 
 def _marked(policy: Row, answer: Row) -> str:
-    return policy["policy"] + (" *" if policy["policy"] == answer.get("recommended") else "")
+    out: str = policy["policy"] + (" *" if policy["policy"] == answer.get("recommended") else "")
+    return out
 
 
 def crossover_lines(answer: Row) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from .. import kernels
 from ..errors import PolicyError
@@ -77,7 +77,14 @@ class Lagged(Policy):
         self._with_ids = False
         self._recalled = kernels.make_work(0, 1)
 
-    def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
+    def _plan(
+        self,
+        c: NDArray[np.float64],
+        lengths: NDArray[np.int32],
+        sps: ArrayLike | None,
+        ids: ArrayLike | None,
+        accepted: ArrayLike | None,
+    ) -> None:
         s = checks.costs(sps, c)
         requests, block = shape = c.shape
         past = self._past

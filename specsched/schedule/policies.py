@@ -136,7 +136,14 @@ class SameLength(Policy):
             )
         return super().kernel_plan(max_running, block_size, profile_gain)._replace(fixed=lengths)
 
-    def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
+    def _plan(
+        self,
+        c: NDArray[np.float64],
+        lengths: NDArray[np.int32],
+        sps: ArrayLike | None,
+        ids: ArrayLike | None,
+        accepted: ArrayLike | None,
+    ) -> None:
         requests, block = c.shape
         status = kernels.take_confidence(c, checks.work(c.size).survival[: c.size].reshape(c.shape))
         if status < 0:
@@ -254,7 +261,14 @@ class Threshold(Policy):
     def kernel_plan(self, max_running: int, block_size: int, profile_gain: float) -> kernels.Plan:
         return super().kernel_plan(max_running, block_size, profile_gain)._replace(theta=self.theta)
 
-    def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
+    def _plan(
+        self,
+        c: NDArray[np.float64],
+        lengths: NDArray[np.int32],
+        sps: ArrayLike | None,
+        ids: ArrayLike | None,
+        accepted: ArrayLike | None,
+    ) -> None:
         status = kernels.plan_threshold(c, self.theta, lengths, checks.work(c.size).survival)
         if status < 0:
             checks.refuse(status, c)
@@ -269,7 +283,14 @@ class EarlyStop(Policy):
     weighs_costs = True
     pays_sync = True
 
-    def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
+    def _plan(
+        self,
+        c: NDArray[np.float64],
+        lengths: NDArray[np.int32],
+        sps: ArrayLike | None,
+        ids: ArrayLike | None,
+        accepted: ArrayLike | None,
+    ) -> None:
         s = checks.costs(sps, c)
         status = kernels.plan_early_stop(c, s, lengths, *checks.work(c.size))
         if status < 0:
@@ -294,7 +315,14 @@ class Global(Policy):
         super().read(parameter, block_size, minimum_gain)
         return cls(minimum_gain)
 
-    def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
+    def _plan(
+        self,
+        c: NDArray[np.float64],
+        lengths: NDArray[np.int32],
+        sps: ArrayLike | None,
+        ids: ArrayLike | None,
+        accepted: ArrayLike | None,
+    ) -> None:
         s = checks.costs(sps, c)
         status = kernels.plan_unconstrained(c, s, self.minimum_gain or 0.0, lengths, *checks.work(c.size))
         if status < 0:
@@ -309,7 +337,14 @@ class Hindsight(Global):
     colour = "#8a8a8a"
     pays_sync = False
 
-    def _plan(self, c, lengths, sps, ids, accepted):  # type: ignore[no-untyped-def]
+    def _plan(
+        self,
+        c: NDArray[np.float64],
+        lengths: NDArray[np.int32],
+        sps: ArrayLike | None,
+        ids: ArrayLike | None,
+        accepted: ArrayLike | None,
+    ) -> None:
         checks.refuse(kernels.take_confidence(c, np.empty(c.shape)), c)  # they are not used, but not ignored
         known = checks.acceptances(accepted, c)[:, np.newaxis] > np.arange(c.shape[1])
         super()._plan(known.astype(np.float64), lengths, sps, ids, None)

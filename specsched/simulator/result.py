@@ -51,7 +51,8 @@ class SimResult:
         """float64[n]: speed of each measured request: tokens / (last token - first anchor ready)."""
         a = self.arrays
         with np.errstate(divide="ignore", invalid="ignore"):
-            return a["tokens"] / (a["finish_seconds"] - a["ready_seconds"])
+            out: np.ndarray = a["tokens"] / (a["finish_seconds"] - a["ready_seconds"])
+            return out
 
     @property
     def requests(self) -> pd.DataFrame:

@@ -67,7 +67,8 @@ def kv_capacity(profile: StepProfile, serving: Serving) -> int:
         return NO_LIMIT
     graphs = len(profile.capture_sizes) if profile.capture_sizes is not None else 0
     taken = math.ceil(graphs * serving.graph_bytes / profile.model["kv_bytes_per_token"])
-    return max(known - taken, 0)
+    out: int = max(known - taken, 0)
+    return out
 
 
 def require_whole(name: str, value: Any, least: int) -> None:

@@ -121,7 +121,8 @@ def _workload(point: Point, inputs: Inputs, requests: int) -> Workload | None:
         return None
     if point.arrivals in inputs.workloads:
         workload = _needed(inputs.workloads[point.arrivals]).head(requests)
-        return workload if point.rate is None else workload.scaled(point.rate)
+        out: Workload | None = workload if point.rate is None else workload.scaled(point.rate)
+        return out
     kind, _, burstiness = point.arrivals.partition(":")
     spec = f"{kind}:{point.rate!r}" + (f":{burstiness}" if burstiness else "")
     return parse_arrivals(spec, requests=requests, seed=point.seed)

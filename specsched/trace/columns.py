@@ -55,7 +55,8 @@ def numbers(table: pa.Table, name: str, where: str) -> np.ndarray:
     kind = table.schema.field(name).type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise TraceError(f"{where}: column {name} has type {kind}; it must hold numbers")
-    return table[name].to_numpy()
+    out: np.ndarray = table[name].to_numpy()
+    return out
 
 
 def logits(column: pa.ChunkedArray, where: str) -> np.ndarray:

@@ -192,7 +192,8 @@ def _generator(seed: int, request: int) -> np.random.Generator:
 
 def _normals(rng: np.random.Generator, *shape: int) -> np.ndarray:
     # Inversion: one uniform per normal, so that the count of draws is known.
-    return ndtri(np.maximum(rng.random(shape), _TINY))
+    out: np.ndarray = ndtri(np.maximum(rng.random(shape), _TINY))
+    return out
 
 
 def _lengths(value: Any, settings: Settings, column: int) -> np.ndarray:
@@ -270,12 +271,14 @@ def _skewed(z: np.ndarray, skew: float) -> np.ndarray:
     """Standard normals to a shifted log-normal of mean 0, variance 1; skew 0 leaves them as they are."""
     if skew == 0.0:
         return z
-    return (np.exp(skew * z - skew * skew / 2.0) - 1.0) / np.sqrt(np.expm1(skew * skew))
+    out: np.ndarray = (np.exp(skew * z - skew * skew / 2.0) - 1.0) / np.sqrt(np.expm1(skew * skew))
+    return out
 
 
 def _hurdle(surprise: np.ndarray) -> np.ndarray:
     """logit of Φ(surprise): a position is accepted where its true logit lies above."""
-    return log_ndtr(surprise) - log_ndtr(-surprise)
+    out: np.ndarray = log_ndtr(surprise) - log_ndtr(-surprise)
+    return out
 
 
 def _solve_mean(slope: np.ndarray, hurdle: np.ndarray, p: float) -> float:
@@ -333,7 +336,8 @@ def _distort(
 def _through(x: np.ndarray, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Piecewise linear through (knots, values), slope 1 outside."""
     inside = np.interp(x, knots, values)
-    return inside + np.minimum(x - knots[0], 0.0) + np.maximum(x - knots[-1], 0.0)
+    out: np.ndarray = inside + np.minimum(x - knots[0], 0.0) + np.maximum(x - knots[-1], 0.0)
+    return out
 
 
 def _solve_shifts(
@@ -349,7 +353,8 @@ def _solve_shifts(
         def miss(b: float, k: int = k, labels: np.ndarray = labels, prefix: np.ndarray = prefix) -> float:
             scores = prefix * expit(temperature[k] * true[:, k] + b)
             where = np.minimum((scores * bins).astype(np.int64), bins - 1)
-            return float(np.abs(np.bincount(where, scores - labels, bins)).sum()) / rows
+            out: float = float(np.abs(np.bincount(where, scores - labels, bins)).sum()) / rows
+            return out
 
         grid = np.linspace(-4.0, 4.0, 33)
         values = np.array([miss(b) for b in grid])

@@ -148,7 +148,8 @@ class Trace:
     @cached_property
     def request_ids(self) -> np.ndarray:
         """int64[m]: request ids in file order."""
-        return self.request[self.starts]
+        out: np.ndarray = self.request[self.starts]
+        return out
 
     @cached_property
     def warnings(self) -> list[str]:

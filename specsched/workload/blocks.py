@@ -199,7 +199,8 @@ def _dates(file: Path, name: str, column: Any, row: int) -> NDArray[np.int64]:
     column = pc.utf8_trim_whitespace(column)
     for zone in (None, "UTC"):
         try:
-            return column.cast(pa.timestamp("ns", tz=zone)).cast(pa.int64()).to_numpy(zero_copy_only=False)
+            moments = column.cast(pa.timestamp("ns", tz=zone)).cast(pa.int64())
+            return np.asarray(moments.to_numpy(zero_copy_only=False), np.int64)
         except pa.ArrowInvalid:
             continue
     cells = column.to_pylist()

@@ -117,7 +117,8 @@ def _first_line(file: Path) -> str:
         raise WorkloadError(f"{file} is not UTF-8 text; give a CSV, JSON lines or .parquet file") from None
     if not line.strip():
         raise WorkloadError(f"{file} is empty; expected a header line or JSON lines")
-    return line
+    out: str = line
+    return out
 
 
 def _plain(name: str) -> str:

@@ -80,7 +80,8 @@ def _fractions(
         if gaps.sum() <= 0.0:
             gaps[draw.integers(count + 1)] = 1.0
     clock = np.cumsum(gaps)
-    return clock[:-1] / clock[-1]
+    out: NDArray[np.float64] = clock[:-1] / clock[-1]
+    return out
 
 
 def _read(file: Path) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ import reference
 import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba.core.runtime import _nrt_python, rtsys
+from numba.core.runtime import _nrt_python, rtsys  # type: ignore[attr-defined]
 
 from specsched import kernels, schedule
 from specsched.errors import PolicyError
@@ -44,7 +44,7 @@ def agree(confidence, sps, theta=0.3, budget=None, gain=0.05):
 @settings(max_examples=5 * settings.default.max_examples)
 @given(strategies.problems(), st.floats(0, 1), st.integers(0, 40), st.floats(0, 0.5))
 def test_small_steps_agree_with_the_oracle(problem, theta, budget, gain):
-    agree(*problem, theta, budget, gain)
+    agree(*problem, theta, budget, gain)  # type: ignore[call-arg]
 
 
 @given(strategies.problems(many=True), st.integers(0, 2400))
@@ -416,6 +416,7 @@ def test_plans_that_no_confidence_moves(tmp_path):
     assert schedule.make("fixed").plan(confidence).tolist() == [3] * 4
     assert schedule.make("fixed:2").plan(confidence).tolist() == [2] * 4
     policy = schedule.make(f"batch-table:{table}")
+    assert isinstance(policy, schedule.BatchTable)
     assert [policy.plan(np.zeros((r, 3))).tolist() for r in (1, 2, 3, 5)] == [[3], [3, 3], [0] * 3, [1] * 5]
     assert [policy.length_for(r) for r in (2, 4, 1000)] == [3, 0, 1]
 

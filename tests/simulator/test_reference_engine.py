@@ -160,7 +160,7 @@ def test_a_preempted_request_brings_what_it_planned_with() -> None:
     )
     profile = StepProfile.from_dict(small(verify={"tokens": [1, 64], "seconds": [0.001, 0.064]}))
     workload = Workload("burst", np.zeros(8))
-    preempted = 0
+    preempted = 0.0
     for kv in range(40, 90, 5):
         case = Case(trace, profile, {"kv_tokens": kv}, workload=workload)
         for lag in (2, 4, 7):

@@ -101,7 +101,7 @@ def test_passes_off_the_graph_are_a_curve_of_their_own() -> None:
     again = tokens == 256
     columns = [np.concatenate([c, c[again]]) for c in (tokens, requests, kv)]
     both = np.concatenate([seconds, seconds[again] + 0.02])
-    fit = fit_steps(*columns, both, np.concatenate([eager, np.ones(again.sum(), dtype=bool)]))
+    fit = fit_steps(*columns, both, np.concatenate([eager, np.ones(again.sum(), dtype=bool)]))  # type: ignore[call-arg]
     assert set(fit.eager) == {256}
     assert fit.eager[256] - fit.verify[256] == pytest.approx(0.02, rel=0.01)
 
@@ -114,11 +114,11 @@ def test_what_drafting_adds_to_a_pass_is_no_cost_of_its_tokens() -> None:
     columns = [np.concatenate([c, c[plain]]) for c in (tokens, requests, kv)]
     both = np.concatenate([seconds + extra, seconds[plain]])
     drafting = np.arange(len(both)) < len(seconds)
-    fit = fit_steps(*columns, both, drafting=drafting)
+    fit = fit_steps(*columns, both, drafting=drafting)  # type: ignore[call-arg]
     assert np.abs(fit.relative_error).max() < 0.05
     at = np.interp([8, 32, 128], fit.requests, fit.keeping)
     assert at == pytest.approx([4.8e-4, 7.2e-4, 16.8e-4], rel=0.15)
-    bare = fit_steps(*columns, both)
+    bare = fit_steps(*columns, both)  # type: ignore[call-arg]
     assert not bare.keeping.any()
     assert bare.relative_error[~drafting].mean() > 0.03 > abs(fit.relative_error[~drafting].mean())
 

@@ -60,7 +60,7 @@ def test_ragged_verification_equals_one_request_at_a_time(qk_norm):
     cache = target.new_cache(7, 40)
     slots = [5, 0, 2, 6, 3]
     done = [0] * len(texts)
-    seen = [[] for _ in texts]
+    seen: list[list[Tensor]] = [[] for _ in texts]
     # Steps of very different widths, requests absent from some of them, tokens of requests interleaved.
     for _ in range(40):
         rows = []
@@ -97,7 +97,7 @@ def test_a_large_step_cut_by_length_equals_one_request_at_a_time(monkeypatch):
     target(torch.tensor([t for text in texts for t in text]), whole, position, cache)
     cuts = []
     plain = target_module._cut
-    monkeypatch.setattr(target_module, "_cut", lambda *a: cuts.append(plain(*a)) or cuts[-1])
+    monkeypatch.setattr(target_module, "_cut", lambda *a: cuts.append(plain(*a)) or cuts[-1])  # type: ignore[func-returns-value]
     for chosen in (torch.arange(70), torch.cat([torch.arange(33), torch.arange(40, 70)])):
         tokens = torch.tensor([texts[i][-1] for i in chosen.tolist()])
         hidden, _ = target(tokens, chosen, lengths[chosen] - 1, cache)

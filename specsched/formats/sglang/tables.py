@@ -181,7 +181,8 @@ def read_one_batch(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]
 
 
 def _group_mean(values: np.ndarray, index: np.ndarray) -> np.ndarray:
-    return (np.bincount(index, values) / np.bincount(index))[index]
+    out: np.ndarray = (np.bincount(index, values) / np.bincount(index))[index]
+    return out
 
 
 def _prefill(tokens: np.ndarray, latency: list[Any], where: str) -> dict[str, Any]:

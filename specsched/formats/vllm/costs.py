@@ -20,7 +20,6 @@ from ..values import numbers, step_seconds, whole
 
 VERIFY = frozenset({"batch_tokens", "median_ms"})
 DRAFT = frozenset({"num_reqs", "median_ms"})
-LATENCY = frozenset({"avg_latency", "latencies"})
 _LIMIT_COMMENT = re.compile(r"(?:capture limit|max_cudagraph_capture_size)\D{0,3}(\d+)")
 # Off its graphs a step costs a few times more; no GEMM tile edge between neighbouring sizes does that.
 _OFF_GRAPH_JUMP = 2.0

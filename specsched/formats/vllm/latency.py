@@ -12,7 +12,8 @@ from ...profile import StepProfile
 from ..document import Hints, build, curve, imported
 from ..opened import Opened, open_file
 from ..values import numbers, step_seconds
-from .costs import LATENCY
+
+LATENCY = frozenset({"avg_latency", "latencies"})
 
 # -- bench latency -------------------------------------------------------------------------------------------
 

@@ -196,7 +196,7 @@ def _dense(layer: _Layer, x: Tensor) -> Tensor:
 def grouped(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     """Rows ends[e-1]..ends[e] of x [n, in] times weight[e] [out, in], for every expert e: [n, out]."""
     if x.is_cuda:
-        product: Any = getattr(F, "grouped_mm", None) or torch._grouped_mm  # type: ignore[attr-defined]
+        product: Any = getattr(F, "grouped_mm", None) or torch._grouped_mm
         return product(x, weight.transpose(1, 2), offs=ends)
     parts, begin = [], 0
     for e, end in enumerate(ends.tolist()):

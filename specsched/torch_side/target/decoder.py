@@ -164,7 +164,7 @@ class Target(nn.Module):
         return angle.cos().to(self.dtype).unsqueeze(-2), angle.sin().to(self.dtype).unsqueeze(-2)
 
     def _run(
-        self, x: Tensor, position: Tensor, attend: Callable, layers: tuple[int, ...]
+        self, x: Tensor, position: Tensor, attend: Callable[..., Tensor], layers: tuple[int, ...]
     ) -> tuple[Tensor, Tensor]:
         _check_layers(layers, self.config)
         cos, sin = self._rope(position)

@@ -138,7 +138,7 @@ def fit_confidence(
         loss.backward()
         return loss
 
-    final = float(optimiser.step(closure).detach())  # type: ignore[arg-type,union-attr]
+    final = float(optimiser.step(closure).detach())
     with torch.no_grad():
         head.proj.weight.copy_((weight / spread).unsqueeze(0))
         head.proj.bias.copy_((bias - (weight / spread * centre).sum()).unsqueeze(0))
