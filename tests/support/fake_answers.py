@@ -61,7 +61,7 @@ def answer(sla: float = 120.0) -> dict[str, Any]:
                 "curve": curve,
             }
         )
-    best = max(policies, key=lambda policy: policy["capacity"])
+    best = max(policies, key=lambda policy: int(str(policy["capacity"])))
     return {
         "schema": "specsched/answer/1",
         "sla_tps": sla,

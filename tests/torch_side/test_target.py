@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def test_ragged_verification_equals_one_request_at_a_time(qk_norm):
     cache = target.new_cache(7, 40)
     slots = [5, 0, 2, 6, 3]
     done = [0] * len(texts)
-    seen: list[list[Tensor]] = [[] for _ in texts]
+    seen: list[list[Any]] = [[] for _ in texts]
     # Steps of very different widths, requests absent from some of them, tokens of requests interleaved.
     for _ in range(40):
         rows = []
