@@ -85,3 +85,44 @@ def _bend_rows(x: np.ndarray) -> list[np.ndarray]:
         # Two sizes only: nothing bends, so the pull is on their difference.
         rows.append(np.array([-1.0, 1.0]))
     return rows
+
+
+def linked(requests: np.ndarray, tokens: np.ndarray) -> bool:
+    """Whether α and θ can be told apart: every R hangs together with the others by numbers of tokens that
+    occur under both.
+    """
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    rs, ri = np.unique(requests, return_inverse=True)
+    bs, bi = np.unique(tokens, return_inverse=True)
+    size = len(rs) + len(bs)
+    graph = coo_matrix((np.ones(len(ri)), (ri, len(rs) + bi)), shape=(size, size))
+    return bool(connected_components(graph, directed=False)[0] == 1)
+
+
+def rising(requests: np.ndarray, tokens: np.ndarray, seconds: np.ndarray) -> AdditiveFit:
+    """Least squares of relative errors with α and θ that never fall, and a weak pull of θ towards a line.
+
+    For rounds that are not `linked`: where a θ free at every B could be anything, it goes on straight, and
+    where rounds of one R show a cliff it stays.
+    """
+    from scipy.optimize import nnls
+
+    r, b, t, count = cells(requests, tokens, seconds)
+    rs, ri = np.unique(r, return_inverse=True)
+    bs, bi = np.unique(b, return_inverse=True)
+    gaps = np.diff(bs).astype(np.float64)
+    steps = (ri[:, None] > np.arange(len(rs) - 1)).astype(np.float64)
+    climbs = (bi[:, None] > np.arange(len(gaps))).astype(np.float64)
+    design = np.hstack([np.ones((len(t), 1)), steps, climbs])
+    weight = np.sqrt(np.minimum(count, 25)) / t
+    bends = np.zeros((max(len(gaps) - 1, 0), design.shape[1]))
+    for k in range(len(bends)):
+        width = (gaps[k] + gaps[k + 1]) / 2.0
+        bends[k, len(rs) + k : len(rs) + k + 2] = -width / gaps[k], width / gaps[k + 1]
+    pulled = np.vstack([design * weight[:, None], bends * (1e-3 / np.median(t))])
+    solved = nnls(pulled, np.concatenate([weight * t, np.zeros(len(bends))]))[0]
+    alpha = np.concatenate([[0.0], np.cumsum(solved[1 : len(rs)])])
+    theta = solved[0] + np.concatenate([[0.0], np.cumsum(solved[len(rs) :])])
+    return AdditiveFit(rs, alpha, bs, np.maximum(theta, 1e-9), design @ solved / t - 1.0)

@@ -16,7 +16,7 @@ from ...files.disk import write_json
 from ...profile import StepProfile
 from ..document import Hints, build, curve, imported
 from ..export import AdditiveParts
-from ..fit import additive
+from ..fit import AdditiveFit, additive, linked, rising
 from ..opened import Opened
 from ..values import integer, need, number, numbers, same_length, step_seconds, whole
 
@@ -24,6 +24,7 @@ ONE_D = frozenset({"sample_batch_tokens", "sample_steps_per_sec"})
 ADDITIVE = frozenset({"bias_seconds", "bs_probes", "alpha_seconds", "m_probes", "theta_seconds"})
 ROUNDS = frozenset({"batch_size_per_rank", "batch_tokens", "steps_per_sec"})
 ONE_BATCH = frozenset({"batch_size", "input_len", "output_len", "median_decode_latency"})
+_UNMOVED = 0.01  # rounds of one batch size that differ by less say nothing of tokens
 _WHOLE_STEP = "Whole steps were timed: the cost of drafting is inside, also for policies that do not draft."
 
 
@@ -124,10 +125,9 @@ def read_rounds(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
             f"{int((~keep).sum())} of {len(keep)} rounds did not match their asked batch and were left out."
         )
     seconds = step_seconds(1.0 / speed[keep], f"{where}: steps_per_sec", "s per step, 1 / steps_per_sec")
-    fit = additive(requests[keep], tokens[keep], seconds)
-    if len(fit.tokens) < 2:
+    if len(np.unique(tokens[keep])) < 2:
         raise FormatError(f"{where}: every round has the same batch_tokens; profile at several sizes")
-    notes.append("Fitted as overhead(R) + verify(B), B never binned; raw medians kept as samples.")
+    fit = _fit_rounds(requests[keep], tokens[keep], seconds, notes)
     verify = {**curve("tokens", fit.tokens, fit.theta), "lookup": "linear", "beyond": "clamp"}
     samples = [
         {"requests": int(r), "tokens": int(b), "seconds": float(s)}
@@ -144,6 +144,29 @@ def read_rounds(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
         samples=samples,
     )
     return profile, notes
+
+
+def _fit_rounds(
+    requests: np.ndarray, tokens: np.ndarray, seconds: np.ndarray, notes: list[str]
+) -> AdditiveFit:
+    """overhead(R) + verify(B), with notes on what the rounds can tell."""
+    if linked(requests, tokens):
+        notes.append("Fitted as overhead(R) + verify(B), B never binned; raw medians kept as samples.")
+        return additive(requests, tokens, seconds)
+    fit = rising(requests, tokens, seconds)
+    notes.append(
+        "No number of tokens ties all batch sizes together, so overhead(R) and verify(B) are not told apart: "
+        "assumed that neither falls and that verify goes on straight where nothing shows otherwise; profile "
+        "sizes that share numbers of tokens. B never binned; raw medians kept as samples."
+    )
+    several = [r for r in np.unique(requests) if len(np.unique(tokens[requests == r])) > 1]
+    spread = [np.ptp(seconds[requests == r]) / seconds[requests == r].mean() for r in several]
+    if several and max(spread) < _UNMOVED:
+        notes.append(
+            "The cost does not depend on the tokens at any batch size: was the forced budget obeyed while "
+            "profiling? By this table verifying everything always pays."
+        )
+    return fit
 
 
 def read_one_batch(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
