@@ -1,11 +1,12 @@
 # Each target makes .venv first and skips what is up to date.
 PYTHON ?= python3
 VENV := .venv
+CORE := .venv-core
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test lint bench validate clean
+.PHONY: demo test test-core test-deep coverage mutants lint bench validate clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +30,32 @@ demo: $(VENV)/.core
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2
 
+# An environment of its own, without torch: tests that need it are left out, and the header says so.
+$(CORE)/.test: pyproject.toml
+	$(PYTHON) -m venv $(CORE)
+	$(CORE)/bin/pip install --quiet --disable-pip-version-check -e '.[test-core]'
+	touch $@
+
+test-core: $(CORE)/.test
+	$(CORE)/bin/python -m pytest -n 2
+
+# Ten times the hypothesis examples of `make test`.
+test-deep: $(VENV)/.test
+	$(BIN)/python -m pytest -n 2 --hypothesis-profile=ci --timeout=3600
+
+# Kernels are counted as Python, not compiled. NUMBA_JIT_COVERAGE=1 would count every line that was compiled,
+# run or not, and none that came out of the cache.
+coverage: $(VENV)/.test
+	$(BIN)/coverage erase
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest tests/simulator/test_reference_engine.py tests/schedule
+	$(BIN)/coverage run -m pytest --ignore=tests/torch_side --ignore=tests/project
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+# The code broken on purpose, one place at a time; fails when no test notices.
+mutants: $(VENV)/.test
+	$(BIN)/python scripts/mutants.py
+
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -44,4 +71,4 @@ validate: $(VENV)/.test
 	$(BIN)/python scripts/validate.py
 
 clean:
-	rm -rf $(VENV) demo-out
+	rm -rf $(VENV) $(CORE) demo-out

@@ -142,7 +142,7 @@ def test_only_rows_that_reached_a_position_teach_it() -> None:
     n = 12_000
     logit = rng.normal(0.3, 1.2, (n, 2))
     first = rng.random(n) < sigmoid(logit[:, 0])
-    second = rng.random(n) < sigmoid(logit[:, 1] / 0.5 - 0.7)
+    second = rng.random(n) < sigmoid(logit[:, 1] / 0.3 - 1.6)
     trace = Trace.from_arrays(
         np.repeat(np.arange(100), n // 100),
         np.tile(np.arange(n // 100), 100),
@@ -150,8 +150,23 @@ def test_only_rows_that_reached_a_position_teach_it() -> None:
         np.where(first, 1 + second, 0),
     )
     found = fit_sts(trace, holdout=0.0, method="affine")
-    assert found.temperatures[1] == pytest.approx(0.5, rel=0.2)
-    assert found.shifts[1] == pytest.approx(-0.7, abs=0.3)
+    assert found.temperatures[1] == pytest.approx(0.3, rel=0.25)
+    assert found.shifts[1] == pytest.approx(-1.6, abs=0.4)
+
+
+def test_the_affine_fit_looks_around_in_both_directions() -> None:
+    """Never a greater ECE than at the likeliest (T, b), nor at its neighbours in T, in b, or in both."""
+    for seed in range(4):
+        trace = made(temperature=1.8, shift=0.5, rows=12, seed=seed)
+        logit, labels = trace.confidence_logit[:, 0].astype(float), (trace.accepted > 0).astype(float)
+        position = _Position(logit, np.ones(len(trace)), labels, 20)
+        found = position.ece(*position.affine(GRID, 0.0, np.ones(len(trace), bool)))
+        t, b = _logistic(logit, labels, 0.1, 10.0)
+        steps = np.linspace(-0.4, 0.4, 7)
+        around = [position.ece(t * math.exp(u), b + v) for u in steps for v in steps]
+        assert found <= min(around) + 1e-12
+        only_t = min(position.ece(t * math.exp(u), b) for u in steps)
+        assert found < only_t or seed, "here a shift gains"
 
 
 # -- noise floor and report --------------------------------------------------------------------------------
