@@ -99,7 +99,7 @@ def _base_seconds(cost: Any, plan: Plan, place: Whole) -> float:
     """All of a step's cost but `verify`; the order of additions is that of StepProfile."""
     requests = place[DECODING]
     base = cost.bias + _attention_seconds(cost, float(place[CONTEXT]))
-    base = base + cost.overhead[max(requests, 1)]
+    base = base + cost.overhead[requests]
     if plan.drafts and requests > 0:
         base = base + cost.draft[requests]
         if plan.pays_sync:

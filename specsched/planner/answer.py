@@ -18,7 +18,7 @@ from ..errors import WorkloadError
 from ..profile import StepProfile, load_profile
 from ..randomness import check_seed
 from ..schedule import default_policies, make
-from ..simulator import Serving
+from ..simulator import Serving, serving_of
 from ..simulator.replay import Replay
 from ..simulator.requests import closed_loop
 from ..simulator.run import Run
@@ -69,7 +69,7 @@ def answer(
     """
     trace = trace if isinstance(trace, Trace) else load_trace(trace)
     profile = profile if isinstance(profile, StepProfile) else load_profile(profile)
-    serving = serving if serving is not None else Serving(**serving_options)
+    serving = serving_of(serving, serving_options)
     _check(sla_tps, sla_fraction, requests, concurrency)
     check_seed(seed)
     part, calibrated, note = split_and_calibrate(trace, calibration, seed)

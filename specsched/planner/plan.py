@@ -19,7 +19,7 @@ from ..calibration.holdout import split_and_calibrate
 from ..errors import WorkloadError
 from ..profile import StepProfile, load_profile
 from ..schedule import default_policies, make
-from ..simulator import Serving
+from ..simulator import Serving, serving_of
 from ..simulator.replay import Replay
 from ..simulator.serving import MAX_RUNNING
 from ..simulator.warnings import trace_and_profile_warnings
@@ -69,8 +69,7 @@ def plan(
     """
     trace = trace if isinstance(trace, Trace) else load_trace(trace)
     profile = profile if isinstance(profile, StepProfile) else load_profile(profile)
-    if serving is None:
-        serving = Serving(**{"replicas": serving_options.get("ranks_per_group", 1), **serving_options})
+    serving = serving_of(serving, serving_options, replicas=serving_options.get("ranks_per_group", 1))
     _check(sla_tps, fraction, rate, workload, ttft_ms, gpu_cost, serving)
     part, calibrated, note = split_and_calibrate(trace, calibration, seed)
     replay = Replay.of(part, calibrated)
@@ -239,7 +238,7 @@ def _recommended(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _warnings(traffic: Traffic, fleets: list[Fleet], rows: list[dict[str, Any]]) -> list[str]:
     said = trace_and_profile_warnings(traffic.trace, traffic.profile, traffic.replay.block_size)
-    said += [*traffic.workload.warnings, *traffic.coming.warnings]
+    said += traffic.coming.warnings  # those of the workload among them
     for fleet, row in zip(fleets, rows, strict=True):
         if row["engines"] is not None:
             result = fleet.at(row["engines"]).result

@@ -11,10 +11,11 @@ warnings    what is doubtful about a run
 
 from .result import SimResult
 from .run import simulate
-from .serving import Serving
+from .serving import Serving, serving_of
 
 __all__ = [
     "Serving",
     "SimResult",
+    "serving_of",
     "simulate",
 ]

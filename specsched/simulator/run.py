@@ -26,7 +26,7 @@ from .warnings import run_warnings, trace_and_profile_warnings
 
 if TYPE_CHECKING:
     from ..workload import Workload
-from .serving import MAX_RUNNING, ROUTERS, Serving, kv_capacity, require_whole
+from .serving import MAX_RUNNING, ROUTERS, Serving, kv_capacity, require_whole, serving_of
 
 
 def simulate(
@@ -70,7 +70,7 @@ def simulate(
     profile = profile if isinstance(profile, StepProfile) else load_profile(profile)
     replay = Replay.of(trace, calibration, block_size)
     policy = make(policy, block_size=replay.block_size) if isinstance(policy, str) else policy
-    serving = serving if serving is not None else Serving(**serving_options)
+    serving = serving_of(serving, serving_options)
     if (concurrency is None) == (workload is None):
         raise WorkloadError("give either concurrency (closed loop) or workload (arrivals), and not both")
     check_seed(seed)
@@ -86,7 +86,6 @@ def simulate(
     result = run.result(policy, seed, trace.confidence_sees_token)
     result.warnings[:0] = [
         *trace_and_profile_warnings(trace, profile, replay.block_size),
-        *(workload.warnings if workload is not None else ()),
         *coming.warnings,
     ]
     return result

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..errors import WorkloadError
+from ..errors import WorkloadError, nearest
 from ..profile import StepProfile
 from ..profile.profile import NO_LIMIT
 
@@ -56,6 +57,21 @@ class Serving:
                 f"{self.replicas} replicas cannot step in groups of {self.ranks_per_group}; "
                 "make replicas a multiple of ranks_per_group"
             )
+
+
+def serving_of(given: Serving | None, options: dict[str, Any], **defaults: Any) -> Serving:
+    """`given`, or the `Serving` of these keywords. WorkloadError for both at once, or an unknown keyword."""
+    known = [field.name for field in dataclasses.fields(Serving)]
+    for name in options:
+        if name not in known:
+            raise WorkloadError(f"no setting {name!r};{nearest(name, known)} settings: {', '.join(known)}")
+    if given is None:
+        return Serving(**{**defaults, **options})
+    if options:
+        raise WorkloadError(
+            f"serving is given, and {', '.join(options)} beside it; put everything into one Serving"
+        )
+    return given
 
 
 def kv_capacity(profile: StepProfile, serving: Serving) -> int:

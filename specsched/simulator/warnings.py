@@ -22,7 +22,7 @@ def trace_and_profile_warnings(trace: Trace, profile: StepProfile, block_size: i
         )
     if profile.attention is None:
         warnings.append(f"profile {profile.name!r} states no attention cost: context makes no step slower")
-    elif drafted is not None and drafted != block_size:
+    if drafted is not None and drafted != block_size:
         warnings.append(
             f"draft cost of profile {profile.name!r} is for blocks of {drafted}; blocks of {block_size} are "
             "replayed at the same cost"

@@ -297,8 +297,8 @@ class Engine:
         profile, n = self.setup.profile, len(rank.decoding)
         sync = self.name in READS_PRESENT
         if n > 0 or not self.drafts:
-            return profile.seconds(tokens, max(n, 1), rank.context, self.drafts, sync)
-        return profile.seconds(tokens, 1, rank.context, draft=False) / (1.0 - profile.enabling_fraction)
+            return profile.seconds(tokens, n, rank.context, self.drafts, sync)
+        return profile.seconds(tokens, 0, rank.context, draft=False) / (1.0 - profile.enabling_fraction)
 
     def commit(self, group: int, now: float) -> None:
         s, begun = self.setup, self.begun[group]
