@@ -93,10 +93,16 @@ class Fleet:
         return good
 
     def alone(self) -> int:
-        """So many engines that nearly every request has one to itself: more cannot help."""
-        w = self.traffic.workload
+        """So many engines that nearly every request has one to itself: more cannot help.
+
+        A request that keeps its promise stays no longer than its tokens take at the speed, and what its first
+        one may take: of a burst all are there at once, whatever the mean rate.
+        """
+        w, arrival = self.traffic.workload, self.traffic.coming.arrival
         longest = float(np.max(self.traffic.coming.requests[:, 1])) / self.traffic.sla_tps
-        return int(min(MOST_ENGINES, len(w), max(8.0, 8.0 * w.rate * longest)))
+        gone = np.searchsorted(arrival, arrival - longest - (self.traffic.ttft_seconds or 0.0))
+        together = int(np.max(np.arange(1, len(arrival) + 1) - gone))
+        return int(min(MOST_ENGINES, len(w), max(8.0, 8.0 * w.rate * longest, together)))
 
 
 def demand_noise(traffic: Traffic) -> float:

@@ -114,6 +114,20 @@ def test_plan_equals_brute_force(policy: str, rate: float, sla: float) -> None:
     assert row["binds"] == ("queueing" if wanted > 1 else "traffic"), "four places an engine: a queue forms"
 
 
+def test_a_burst_needs_as_many_engines_as_come_at_once() -> None:
+    """Twelve at a time, an engine each, every five seconds: two requests/s on average, and twelve engines."""
+    load = Workload("bursts", np.repeat(np.arange(25) * 5.0, 12))
+    serving = {"max_running": 1, "batch_tokens": 64}
+    wanted, _ = fewest_engines(13, EVEN, line(), "off", load, 70.0, **serving)
+    assert wanted == 12
+    assert only(70.0, load, "off", **serving)["engines"] == 12
+
+
+def test_a_policy_is_planned_once() -> None:
+    rows = ask(30.0, arrivals(5.0, 40), policies=["off", "off", "fixed:1"], **PLACES)["policies"]
+    assert [row["policy"] for row in rows] == ["off", "fixed:1"]
+
+
 def test_another_share_asks_another_fleet() -> None:
     """`fraction` of the requests, not 95 %: brute force at 0.5 and at 1."""
     load, sizes = arrivals(75.0), []
@@ -351,6 +365,10 @@ def test_memory_binds_where_users_wait_for_it() -> None:
     free = only(60.0, arrivals(60.0), "off", max_running=256, batch_tokens=64)
     assert row["engines"] > free["engines"]
     assert row["binds"] == "memory"
+    # Of a fixed context nobody grows, so that users wait for memory and none gives it back.
+    fixed = only(60.0, arrivals(60.0), "off", max_running=256, batch_tokens=64, context=30, kv_tokens=100)
+    assert fixed["engines"] > 1
+    assert fixed["binds"] == "memory"
 
 
 def test_the_profile_binds_where_its_costs_end() -> None:
