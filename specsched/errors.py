@@ -15,8 +15,38 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f" did you mean {near[0]!r}?" if near else ""
 
 
+MOST_CHARACTERS = 320
+
+
+def plain(text: str, most: int = MOST_CHARACTERS) -> str:
+    """`text` fit for one sentence: control characters and lone surrogates escaped, its middle left out where
+    it is longer than `most` characters. The file comes first and the fix last, so both ends are kept.
+    """
+    if len(text) > 4 * most:
+        text = f"{text[: 2 * most]}{text[-2 * most :]}"
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    if len(text) <= most:
+        return text
+    head = (most - 5) * 11 // 20
+    return f"{text[:head]} ... {text[head + 5 - most :]}"
+
+
+def quoted(value: object, most: int = 60) -> str:
+    """A value of a file as messages show it: its `repr`, shortened."""
+    if isinstance(value, (list, dict, tuple)):
+        return plain(
+            f"{type(value).__name__} of {len(value)} entries" if len(value) > 20 else repr(value), most
+        )
+    return plain(repr(value[: 4 * most] if isinstance(value, str) else value), most)
+
+
 class SpecschedError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose; its text is printable and at most about 300
+    characters long."""
+
+    def __str__(self) -> str:
+        return plain(super().__str__())
 
 
 class ProfileError(SpecschedError):

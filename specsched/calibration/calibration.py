@@ -19,7 +19,8 @@ from scipy.special import expit
 
 from ..errors import CalibrationError
 from ..files.disk import atomic_write, one_line_lists, read_json
-from ..files.reader import Reader
+from ..files.guard import reading
+from ..files.reader import Reader, kind_of
 
 SCHEMA = "specsched/calibration/1"
 METHODS = ("sts", "affine")
@@ -109,10 +110,14 @@ class Calibration:
         if method == "sts" and shifts.any():
             raise read.fail("shifts", 'must be 0 for method "sts"; say method "affine"')
         ids = {
-            key: read.numbers(key).astype(np.int64) if document.get(key) else np.zeros(0, np.int64)
+            key: read.numbers(key, most=2**53).astype(np.int64)
+            if document.get(key)
+            else np.zeros(0, np.int64)
             for key in ("fit_requests", "held_out_requests")
         }
-        return cls(temperatures, shifts, method, read.mapping("report"), **ids, about=read.mapping("about"))
+        report = read.mapping("report")
+        _check_report(read, len(temperatures))
+        return cls(temperatures, shifts, method, report, **ids, about=read.mapping("about"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the calibration as JSON, atomically."""
@@ -127,4 +132,31 @@ def load_calibration(path: str | os.PathLike[str]) -> Calibration:
         raise CalibrationError(
             f"no calibration file {str(path)!r}; `specsched calibrate --trace T -o {path}` fits one"
         )
-    return Calibration.from_dict(read_json(path, CalibrationError), str(path))
+    with reading(path, CalibrationError, "calibration"):
+        return Calibration.from_dict(read_json(path, CalibrationError), str(path))
+
+
+_FIGURES = ("accepted_share", "ece_before", "ece_after", "noise_floor")
+_OPTIONAL_FIGURES = ("auc_before", "auc_after", "brier_before", "brier_after")
+
+
+def _check_report(read: Reader, positions: int) -> None:
+    """Refuse a report that is not what `fit_sts` writes: rows, requests and figures by position."""
+    report = read.block("report")
+    for part in ("fit", "held_out"):
+        block = report.block(part) if report is not None else None
+        if block is None or not block.document:
+            continue
+        block.integer("rows")
+        block.integer("requests")
+        entries = block.document.get("positions")
+        if not isinstance(entries, list) or len(entries) != positions:
+            found = f"{len(entries)} entries" if isinstance(entries, list) else kind_of(entries)
+            raise block.fail("positions", f"is {found}; it must be a list of {positions}, one a position")
+        for i, entry in enumerate(entries):
+            one = Reader(entry, read.where, read.error, f"{block.prefix}positions[{i}].")
+            one.integer("position", minimum=1)
+            for key in _FIGURES:
+                one.number(key)
+            for key in _OPTIONAL_FIGURES:
+                one.number(key, 0.0)

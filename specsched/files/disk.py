@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import SpecschedError
+from .strict import read_json as read_json
 
 
 def one_line_lists(value: Any, indent: str = "") -> str:
@@ -65,24 +66,6 @@ def resolve(name: str | os.PathLike[str], kind: str, suffix: str, error: type[Sp
         f"no file {str(name)!r} and no bundled {kind} of that name; {hint}"
         f"bundled {kind}: {', '.join(names) or 'none'}"
     )
-
-
-def read_json(path: str | os.PathLike[str], error: type[SpecschedError]) -> Any:
-    """Parse a JSON file; raises `error` with the position where the text stops making sense."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as e:
-        raise error(f"cannot read {path}: {e.strerror or e}; check the path and its permissions") from None
-    except UnicodeDecodeError as e:
-        raise error(f"{path} is not UTF-8 text (byte {e.start}); is it a JSON file?") from None
-    if not text.strip():
-        raise error(f"{path} is empty; expected JSON")
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as e:
-        what = "ends too early (truncated?)" if e.pos >= len(text.rstrip()) - 1 else f"is not JSON: {e.msg}"
-        at = f"{path}, line {e.lineno} column {e.colno}"
-        raise error(f"{at}: {what}; fetch or write the file again") from None
 
 
 @contextlib.contextmanager

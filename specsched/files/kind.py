@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from ..errors import SpecschedError, WorkloadError
 from .disk import bundled_dir
+from .strict import parse_json, read_text
 
 _BUNDLED = {"profile": ("profiles", ".json"), "trace": ("traces", ".parquet")}
 _WORDS = {"profile": "a step profile", "trace": "a confidence trace", "calibration": "a calibration"}
@@ -31,12 +31,12 @@ def kind_of_file(path: Path) -> str | None:
         with path.open("rb") as stream:
             if stream.read(4) == b"PAR1":
                 return "trace"
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        text = read_text(path, SpecschedError)
+    except (OSError, SpecschedError):
         return None
     try:
-        document = json.loads(text)
-    except ValueError:
+        document = parse_json(text, str(path), SpecschedError, finite=False)
+    except SpecschedError:
         document = None
     schema = document.get("schema") if isinstance(document, dict) else None
     if isinstance(schema, str) and schema.startswith("specsched/"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import SpecschedError
+from ..errors import SpecschedError, plain, quoted
 
 
 def kind_of(value: object) -> str:
@@ -43,7 +43,7 @@ class Reader:
             if key not in known:
                 near = difflib.get_close_matches(str(key), known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
-                raise self.fail(str(key), f"is not a key of this schema; {hint}")
+                raise self.fail(plain(str(key), 60), f"is not a key of this schema; {hint}")
 
     def has(self, key: str) -> bool:
         """True where the key is present and not null."""
@@ -70,28 +70,33 @@ class Reader:
         if not isinstance(value, str) or not value.strip():
             raise self.fail(key, f"is {kind_of(value) if value != '' else 'empty'}; it must be a text")
         if choices and value not in choices:
-            raise self.fail(key, f"is {value!r}; it must be one of {', '.join(choices)}")
+            raise self.fail(key, f"is {quoted(value)}; it must be one of {', '.join(choices)}")
         return value
 
     def number(
-        self, key: str, default: float | None = None, minimum: float = 0.0, below: float = math.inf
+        self,
+        key: str,
+        default: float | None = None,
+        minimum: float = 0.0,
+        below: float = math.inf,
+        most: float = math.inf,
     ) -> float:
-        """A finite number in [minimum, below); required where `default` is None."""
+        """A finite number in [minimum, below) and at most `most`; required where `default` is None."""
         if not self.has(key):
             if default is None:
                 raise self.fail(key, "is missing; it must be a number")
             return default
-        return self._checked(key, self.document[key], minimum, below)
+        return self._checked(key, self.document[key], minimum, below, most)
 
-    def integer(self, key: str, default: int | None = None, minimum: int = 0) -> int:
-        """A whole number of at least `minimum`; required where `default` is None."""
-        value = self.number(key, default, minimum)
+    def integer(self, key: str, default: int | None = None, minimum: int = 0, most: int = 2**53) -> int:
+        """A whole number of `minimum` to `most`; required where `default` is None."""
+        value = self.number(key, default, minimum, most=most)
         if value != int(value):
             raise self.fail(key, f"is {value:g}; it must be a whole number")
         return int(value)
 
-    def numbers(self, key: str, minimum: float = 0.0) -> np.ndarray:
-        """A required non-empty list of finite numbers >= minimum, as float64[n]."""
+    def numbers(self, key: str, minimum: float = 0.0, most: float = math.inf) -> np.ndarray:
+        """A required non-empty list of finite numbers of `minimum` to `most`, as float64[n]."""
         if not self.has(key):
             raise self.fail(key, "is missing; it must be a list of numbers")
         values = self.document[key]
@@ -99,11 +104,13 @@ class Reader:
             raise self.fail(key, f"is {kind_of(values)}; it must be a list of numbers")
         if not values:
             raise self.fail(key, "is empty; give at least one number, or leave the whole block out")
-        return np.array([self._checked(f"{key}[{i}]", v, minimum) for i, v in enumerate(values)], float)
+        return np.array(
+            [self._checked(f"{key}[{i}]", v, minimum, most=most) for i, v in enumerate(values)], float
+        )
 
-    def rising(self, key: str, minimum: int = 0) -> np.ndarray:
-        """A required list of strictly rising whole numbers, as float64[n]."""
-        values = self.numbers(key, minimum)
+    def rising(self, key: str, minimum: int = 0, most: float = 2**53) -> np.ndarray:
+        """A required list of strictly rising whole numbers of at most `most`, as float64[n]."""
+        values = self.numbers(key, minimum, most)
         for i, value in enumerate(values):
             if value != int(value):
                 raise self.fail(f"{key}[{i}]", f"is {value:g}; it must be a whole number")
@@ -116,7 +123,14 @@ class Reader:
                 )
         return values
 
-    def _checked(self, key: str, value: Any, minimum: float = 0.0, below: float = math.inf) -> float:
+    def _checked(
+        self,
+        key: str,
+        value: Any,
+        minimum: float = 0.0,
+        below: float = math.inf,
+        most: float = math.inf,
+    ) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise self.fail(key, f"is {kind_of(value)}; it must be a number")
         try:
@@ -128,4 +142,6 @@ class Reader:
         if number < minimum or number >= below:
             bound = f"at least {minimum:g}" + (f" and below {below:g}" if below < math.inf else "")
             raise self.fail(key, f"is {number:g}; it must be {bound}")
+        if number > most:
+            raise self.fail(key, f"is {number:g}; it must be at most {most:g}: check the unit")
         return number

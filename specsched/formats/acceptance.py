@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FormatError
+from ..errors import FormatError, quoted
 from ..files.disk import write_json
+from ..files.reader import kind_of
 
 SCHEMA = "specsched/acceptance/1"
 
@@ -40,7 +41,7 @@ class Acceptance:
         rates = self.conditional
         if rates.ndim != 1 or not rates.size or not np.all((rates >= 0) & (rates <= 1)):
             raise FormatError(
-                f"{self.source}: acceptance rates must be numbers in [0, 1], got {rates.tolist()}"
+                f"{self.source}: acceptance rates must be numbers in [0, 1], got {quoted(rates.tolist())}"
             )
 
     @property
@@ -94,19 +95,29 @@ class Acceptance:
     @classmethod
     def from_dict(cls, document: dict[str, Any], where: str) -> Acceptance:
         """From the JSON `save` writes; raises `FormatError` naming `where`."""
-        from .values import integer, numbers
+        from .values import integer, numbers, text, truth
 
         rates = numbers(document.get("conditional"), f"{where}: conditional", positive=False)
         return cls(
             rates,
             integer(document.get("steps", 0), f"{where}: steps"),
-            bool(document.get("censored", False)),
-            str(document.get("source", where)),
-            tuple(map(str, document.get("notes") or ())),
+            truth(document.get("censored", False), f"{where}: censored"),
+            text(document.get("source", where), f"{where}: source"),
+            _notes(document.get("notes"), where),
             numbers(document["tried"], f"{where}: tried", positive=False, at_least=len(rates))
             if document.get("tried") is not None
             else None,
         )
+
+
+def _notes(value: Any, where: str) -> tuple[str, ...]:
+    from .values import text
+
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise FormatError(f"{where}: notes is {kind_of(value)}; it must be a list of texts")
+    return tuple(text(note, f"{where}: notes[{i}]") for i, note in enumerate(value))
 
 
 def from_survival(

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
+from ..files.guard import reading
+from ..files.reader import kind_of
 from ..profile import StepProfile
 from ..trace import Trace
 from .acceptance import Acceptance, from_histogram
@@ -76,7 +78,8 @@ def read_bank(opened: Opened, hints: Hints) -> tuple[Trace | Acceptance, list[st
         counts = np.bincount(accepted, minlength=depth + 1)
         notes = ["No speculator.parquet beside it: acceptance by position, without confidences."]
         return from_histogram(counts, _undrafted(rows, depth), "inference-lab", tuple(notes)), notes
-    scores = _scores(open_file(scores_path), depth)
+    with reading(scores_path, FormatError):
+        scores = _scores(open_file(scores_path), depth)
     builder = RowBuilder(depth)
     for i in order:
         key = tuple(rows[c][i] for c in ROUND)
@@ -103,6 +106,7 @@ def read_scores_alone(opened: Opened, hints: Hints) -> tuple[Trace, list[str]]:
 
 def _select(opened: Opened, hints: Hints) -> dict[str, list[Any]]:
     rows = opened.table()
+    _refuse_nested(rows, opened)
     chosen = dict(hints.get("select") or {})
     keep = [i for i in range(len(rows["accept"])) if all(rows[c][i] == v for c, v in chosen.items())]
     rows = {name: [values[i] for i in keep] for name, values in rows.items()}
@@ -116,6 +120,16 @@ def _select(opened: Opened, hints: Hints) -> dict[str, list[Any]]:
                 f"give select={{'{column}': ...}}"
             )
     return rows
+
+
+def _refuse_nested(table: dict[str, list[Any]], opened: Opened) -> None:
+    """The columns that name a round must hold texts and numbers."""
+    for column in ROUND:
+        for i, value in enumerate(table[column]):
+            if value is not None and not isinstance(value, str | int | float):
+                raise FormatError(
+                    f"{opened.path}, row {i + 1}: {column} is {kind_of(value)}; it must be a text or a number"
+                )
 
 
 def _sortable(value: Any) -> tuple[int, Any]:
@@ -166,6 +180,7 @@ def _scores(opened: Opened, depth: int) -> dict[tuple[Any, ...], list[float | No
             f"{opened.path}: no score bank; expected {', '.join(sorted(SCORES))}, seen {opened.seen}"
         )
     table = opened.table()
+    _refuse_nested(table, opened)
     names = [f"conf{k}" for k in range(depth) if f"conf{k}" in table]
     return {
         tuple(table[c][i] for c in ROUND): [table[name][i] for name in names]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
 from collections.abc import Iterable
@@ -18,12 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FormatError
-from ..files.disk import read_json
+from ..errors import FormatError, plain, quoted
+from ..files.guard import reading
+from ..files.parquet import read_parquet
+from ..files.reader import kind_of
+from ..files.strict import parse_json, read_bytes
 
 FloatArray = np.ndarray
 _HEADER = re.compile(r"\s*[A-Za-z_][\w.:-]*\s*(,\s*[A-Za-z_][\w.:-]*\s*)+")
 # A decode step of any engine on any GPU lies well inside this: outside, the unit is wrong.
+MOST_VALUES = 10_000_000  # of a foreign table, which is read as Python objects
 SHORTEST_STEP, LONGEST_STEP = 20e-6, 2.0
 
 
@@ -48,7 +51,7 @@ class Opened:
     @property
     def seen(self) -> str:
         """What a person would be shown of the file: its syntax and its first keys."""
-        names = sorted(self.keys)
+        names = [plain(name, 40) for name in sorted(self.keys)]
         shown = ", ".join(names[:12]) + (f", ... ({len(names)} in all)" if len(names) > 12 else "")
         what = {"csv": "columns", "parquet": "columns", "jsonl": "keys common to all rows"}.get(
             self.syntax, "keys"
@@ -57,14 +60,9 @@ class Opened:
 
     def table(self, columns: Iterable[str] | None = None) -> dict[str, list[Any]]:
         """Columns of a Parquet file as Python lists (None where null); raises `FormatError` when broken."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            table = pq.read_table(self.path, columns=None if columns is None else list(columns))
-        except (pa.ArrowException, OSError) as error:
-            raise FormatError(f"{self.path}: not a readable Parquet file ({error}); fetch it again") from None
-        out: dict[str, list[Any]] = table.to_pydict()
+        chosen = None if columns is None else list(columns)
+        with reading(self.path, FormatError, "Parquet file"):
+            out: dict[str, list[Any]] = read_parquet(self.path, FormatError, chosen, MOST_VALUES).to_pydict()
         return out
 
 
@@ -74,14 +72,7 @@ def open_file(path: str | os.PathLike[str]) -> Opened:
     Raises `FormatError` when the file is missing, empty, or JSON that ends too early.
     """
     path = Path(path)
-    try:
-        raw = path.read_bytes()
-    except IsADirectoryError:
-        raise FormatError(f"{path} is a folder; give one file (or the files of a pair by name)") from None
-    except OSError as error:
-        raise FormatError(
-            f"cannot read {path}: {error.strerror}; check the path and its permissions"
-        ) from None
+    raw = read_bytes(path, FormatError)
     if not raw.strip():
         raise FormatError(f"{path} is empty; write or fetch the file again")
     if raw[:4] == b"PAR1":
@@ -99,12 +90,11 @@ def _open_parquet(path: Path, raw: bytes) -> Opened:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with reading(path, FormatError, "Parquet file"):
         schema = pq.read_schema(pa.BufferReader(raw))
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{path} starts like Parquet but cannot be read ({error}); truncated?") from None
-    metadata = {k.decode(): v.decode("utf-8", "replace") for k, v in (schema.metadata or {}).items()}
-    return Opened(path, "parquet", None, frozenset(schema.names), metadata)
+        pairs = (schema.metadata or {}).items()
+        metadata = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in pairs}
+        return Opened(path, "parquet", None, frozenset(schema.names), metadata)
 
 
 def _open_json(path: Path, text: str) -> Opened:
@@ -112,16 +102,12 @@ def _open_json(path: Path, text: str) -> Opened:
     if len(lines) > 1 and lines[0].lstrip().startswith("{") and _is_json(lines[0]):
         rows = []
         for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                where = "the last line ends too early (truncated?)" if number == len(lines) else error.msg
-                raise FormatError(f"{path}, row {number}: {where}; fetch or write the file again") from None
+            row = parse_json(line, f"{path}, row {number}", FormatError, finite=False)
             if not isinstance(row, dict):
-                raise FormatError(f"{path}, row {number}: expected an object, found {type(row).__name__}")
+                raise FormatError(f"{path}, row {number}: expected an object, found {kind_of(row)}")
             rows.append(row)
         return Opened(path, "jsonl", rows, frozenset(set.intersection(*(set(r) for r in rows))))
-    data = read_json(path, FormatError)
+    data = parse_json(text, str(path), FormatError, finite=False)
     if isinstance(data, dict):
         return Opened(path, "json", data, frozenset(map(str, data)))
     if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
@@ -132,8 +118,8 @@ def _open_json(path: Path, text: str) -> Opened:
 
 def _is_json(line: str) -> bool:
     try:
-        json.loads(line)
-    except json.JSONDecodeError:
+        parse_json(line, "", FormatError, finite=False)
+    except FormatError:
         return False
     return True
 
@@ -144,10 +130,15 @@ def _open_lines(path: Path, text: str) -> Opened:
     # Prose has commas too: a header is a row of bare names.
     if not body or not _HEADER.fullmatch(body[0].strip()):
         return Opened(path, "text", text, frozenset(), comments=comments)
-    rows = list(csv.reader(io.StringIO("\n".join(body))))
+    with reading(path, FormatError, "CSV"):
+        rows = list(csv.reader(io.StringIO("\n".join(body))))
+    if not rows:
+        return Opened(path, "text", text, frozenset(), comments=comments)
     header = [name.strip() for name in rows[0]]
     if len(set(header)) != len(header):
-        raise FormatError(f"{path}: the header repeats a column ({', '.join(header)}); rename one")
+        raise FormatError(
+            f"{path}: the header repeats a column ({quoted(', '.join(header), 120)}); rename one"
+        )
     for number, row in enumerate(rows[1:], 2):
         if len(row) != len(header):
             raise FormatError(

@@ -10,6 +10,8 @@ from typing import Any
 
 from ..calibration import Calibration, load_calibration
 from ..errors import FormatError
+from ..files.guard import reading
+from ..files.strict import refuse_infinite
 from ..profile import StepProfile, load_profile
 from ..trace import Trace, load_trace
 from . import deepspec, inference_lab, llamacpp, modelopt, specdecbench, specspecs, sts, trtllm
@@ -257,6 +259,11 @@ def read(path: str | os.PathLike[str], **hints: Any) -> Converted:
     Raises `FormatError` for a file that is empty, broken, unknown, or could be two things.
     """
     hints = _checked(hints)
+    with reading(path, FormatError):
+        return _read(path, hints)
+
+
+def _read(path: str | os.PathLike[str], hints: dict[str, Any]) -> Converted:
     opened = open_file(path)
     matches = [form for form in FORMATS if form.recognise(opened)]
     if not matches:
@@ -268,6 +275,8 @@ def read(path: str | os.PathLike[str], **hints: Any) -> Converted:
             "again"
         )
     form = matches[0]
+    if opened.syntax == "json" and form.name in ("specsched", "sts"):
+        refuse_infinite(opened.data, str(opened.path), FormatError)
     found, notes = form.read(opened, hints)
     objects = tuple(found) if isinstance(found, list) else (found,)
     kinds = {StepProfile: "profile", Trace: "trace", Calibration: "calibration", Acceptance: "acceptance"}

@@ -8,9 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import FormatError
+from ..files.reader import kind_of
 from .acceptance import Acceptance, from_tried
 from .document import Hints
 from .opened import Opened
+from .values import integer
 
 DRAFTS = frozenset({"run_id", "sequence_id", "step", "acceptances", "k", "acceptance_length"})
 SEQUENCES = frozenset({"run_id", "sequence_id", "prompt_token_ids", "prompt_len"})
@@ -25,15 +27,18 @@ def read(opened: Opened, hints: Hints) -> tuple[Acceptance, list[str]]:
         raise FormatError(
             f"{where}: no steps" + (f" of run {hints['run_id']!r}" if hints.get("run_id") else "")
         )
-    depth = max(int(rows["k"][i]) for i in keep)
+    widths = {i: integer(rows["k"][i], f"{where}, row {i + 1}: k", 0, 127) for i in keep}
+    depth = max(widths.values())
     short, bonus = 0, set()
     accepted, tried = np.zeros(max(depth, 1)), np.zeros(max(depth, 1))
     for i in keep:
-        flags, k = rows["acceptances"][i] or [], int(rows["k"][i])
+        flags, k = rows["acceptances"][i] or [], widths[i]
+        if not isinstance(flags, list):
+            raise FormatError(f"{where}, row {i + 1}: acceptances is {kind_of(flags)}; it must be a list")
         if len(flags) != k:
             raise FormatError(f"{where}, row {i + 1}: {len(flags)} acceptances for k = {k}")
         run = next((j for j, flag in enumerate(flags) if not flag), k)
-        bonus.add(int(rows["acceptance_length"][i]) - run)
+        bonus.add(integer(rows["acceptance_length"][i], f"{where}, row {i + 1}: acceptance_length") - run)
         accepted[:run] += 1
         tried[: min(run + 1, k)] += 1
         short += k < depth

@@ -9,9 +9,10 @@ import numpy as np
 from ..calibration import Calibration
 from ..errors import FormatError
 from ..files.disk import write_json
+from ..files.guard import reading
 from .document import Hints
 from .opened import Opened
-from .values import numbers
+from .values import integer, number, numbers, text
 
 SGLANG, TRTLLM = "temperatures", "sts_temperatures"
 
@@ -27,9 +28,18 @@ def read(opened: Opened, hints: Hints) -> tuple[Calibration, list[str]]:
         raise FormatError(f"{where}: sts_temperatures and temperatures differ; delete the wrong one")
     if data.get("num_samples") == 0:
         raise FormatError(f"{where}: fitted on 0 samples; fit the temperatures again")
-    kept = ("dataset", "num_samples", "ece_before", "ece_after")
-    about = {"source": where, **{key: data[key] for key in kept if key in data}}
-    calibration = Calibration(lists[0], np.zeros(len(lists[0])), "sts", about=about)
+    about: dict[str, object] = {"source": where}
+    if data.get("dataset") is not None:
+        about["dataset"] = text(data["dataset"], f"{where}: dataset")
+    if data.get("num_samples") is not None:
+        about["num_samples"] = integer(data["num_samples"], f"{where}: num_samples")
+    for key in ("ece_before", "ece_after"):
+        if data.get(key) is not None:
+            given = data[key] if isinstance(data[key], list) else [data[key]]
+            values = [number(value, f"{where}: {key}[{i}]") for i, value in enumerate(given)]
+            about[key] = values if isinstance(data[key], list) else values[0]
+    with reading(opened.path, FormatError):
+        calibration = Calibration(lists[0], np.zeros(len(lists[0])), "sts", about=about)
     return calibration, [
         "Fitted elsewhere: nothing here tells on which requests, so replays may include them."
     ]

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FormatError
+from ..errors import FormatError, quoted
+from ..files.reader import kind_of as _kind
 from .opened import LONGEST_STEP, SHORTEST_STEP, FloatArray
 
 
@@ -16,21 +17,21 @@ def numbers(values: Any, where: str, *, positive: bool = True, at_least: int = 1
     errors.
     """
     if not isinstance(values, list | tuple | np.ndarray):
-        raise FormatError(f"{where}: expected a list of numbers, found {type(values).__name__}")
+        raise FormatError(f"{where}: expected a list of numbers, found {_kind(values)}")
     if len(values) < at_least:
         raise FormatError(f"{where}: {len(values)} values, at least {at_least} needed")
     out = np.empty(len(values))
     for i, value in enumerate(values):
         if isinstance(value, bool) or value is None:
-            raise FormatError(f"{where}, row {i + 1}: expected a number, found {value!r}")
+            raise FormatError(f"{where}, row {i + 1}: expected a number, found {quoted(value)}")
         try:
             out[i] = float(value)
         except (TypeError, ValueError, OverflowError):
-            raise FormatError(f"{where}, row {i + 1}: expected a number, found {value!r}") from None
+            raise FormatError(f"{where}, row {i + 1}: expected a number, found {quoted(value)}") from None
         if not out[i] < 1e15 or out[i] < 0 or (positive and out[i] == 0):
             wanted = "a finite number above 0" if positive else "a finite number, 0 or more"
             raise FormatError(
-                f"{where}, row {i + 1}: {value!r} is not {wanted}; measure or fill that point again"
+                f"{where}, row {i + 1}: {quoted(value)} is not {wanted}; measure or fill that point again"
             )
     return out
 
@@ -123,7 +124,7 @@ def number(value: Any, where: str, least: float = 0.0, most: float = math.inf) -
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise FormatError(f"{where}: expected a number, found {_kind(value)}")
     if not least <= value <= most or abs(value) >= 1e300:
-        raise FormatError(f"{where}: {value!r} is out of range ({least:g} to {most:g})")
+        raise FormatError(f"{where}: {quoted(value)} is out of range ({least:g} to {most:g})")
     return float(value)
 
 
@@ -131,7 +132,7 @@ def integer(value: Any, where: str, least: int = 0, most: int = _LARGEST) -> int
     """A whole number in [least, most]."""
     found = number(value, where, least, most)
     if found != int(found):
-        raise FormatError(f"{where}: {value!r} is not a whole number")
+        raise FormatError(f"{where}: {quoted(value)} is not a whole number")
     return int(found)
 
 
@@ -142,13 +143,8 @@ def text(value: Any, where: str) -> str:
     return value
 
 
-def _kind(value: Any) -> str:
-    names = {
-        bool: "true/false",
-        int: "a number",
-        float: "a number",
-        str: "a text",
-        list: "a list",
-        dict: "an object",
-    }
-    return "null" if value is None else names.get(type(value), type(value).__name__)
+def truth(value: Any, where: str) -> bool:
+    """true or false."""
+    if not isinstance(value, bool):
+        raise FormatError(f"{where}: expected true or false, found {_kind(value)}")
+    return value

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import ProfileError
 from ..files.disk import read_json
+from ..files.guard import reading
 from .shapes import MODELS, ModelShape, Quantization, unknown
 
 # model_type: (family, the class of its decoder)
@@ -58,7 +59,8 @@ def find_model(name: str | os.PathLike[str]) -> ModelShape:
     if path.is_dir():
         path = path / "config.json"
     if path.is_file():
-        return shape_of(read_json(path, ProfileError), str(path))
+        with reading(path, ProfileError, "model config"):
+            return shape_of(read_json(path, ProfileError), str(path))
     key = str(name).lower().split("/")[-1].replace("_", "-")
     key = key.replace("meta-llama-3.1", "llama3").replace("llama-3.1", "llama3").replace("llama-3", "llama3")
     if key not in MODELS:
@@ -108,7 +110,7 @@ def shape_of(config: Any, where: str) -> ModelShape:
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31
 
 
 def _optional(config: Mapping[str, Any], key: str, where: str) -> int:

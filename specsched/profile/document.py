@@ -9,6 +9,20 @@ import numpy as np
 from ..files.reader import Reader
 from .curve import BEYONDS, LOOKUPS, Curve
 
+# Bounds no machine reaches: beyond them the unit or the file is wrong, and sums of costs would lose meaning.
+MOST_SECONDS = 3600.0
+MOST_TOKENS = 2**31 - 1
+MOST_KV_TOKENS = 10**12
+MOST_COUNTS = {
+    "count": 10**5,
+    "tensor": 10**5,
+    "data": 10**5,
+    "memory_bytes": 10**13,  # of one GPU
+    "weight_bytes": 10**15,
+    "kv_bytes_per_token": 10**10,
+    "max_context": 2**31 - 1,
+}
+
 
 def read_curve(read: Reader, key: str, axis: str, least: int, beyond: str = "slope") -> Curve | None:
     """The curve under `key`, or None; `beyond` is what holds past its end unless the block says otherwise."""
@@ -22,7 +36,8 @@ def read_curve(read: Reader, key: str, axis: str, least: int, beyond: str = "slo
     # An empty curve means "none": as docs/files.md writes an unused block: {"tokens": [], "seconds": []}.
     if key != "verify" and block.document.get(axis) == [] and block.document.get("seconds") == []:
         return None
-    x, y = block.rising(axis, least), block.numbers("seconds")
+    x = block.rising(axis, least, MOST_KV_TOKENS if axis == "kv_tokens" else MOST_TOKENS)
+    y = block.numbers("seconds", most=MOST_SECONDS)
     if len(x) != len(y):
         raise block.fail(
             "seconds", f"has {len(y)} entries and {axis} has {len(x)}; each point needs one of both"
@@ -48,8 +63,8 @@ def read_capture(read: Reader) -> tuple[np.ndarray | None, int | None]:
     block.only(("sizes", "limit"))
     if block.document.get("sizes") == []:
         return None, None
-    sizes = block.rising("sizes", 1).astype(np.int64)
-    limit = block.integer("limit", int(sizes[-1]), 1)
+    sizes = block.rising("sizes", 1, MOST_TOKENS).astype(np.int64)
+    limit = block.integer("limit", int(sizes[-1]), 1, MOST_TOKENS)
     if limit < sizes[0]:
         raise block.fail(
             "limit", f"is {limit}, below the smallest captured size {sizes[0]}; no pass would be captured"
@@ -64,7 +79,8 @@ def read_counts(read: Reader, key: str, whole: tuple[str, ...]) -> dict[str, Any
     block = read.block(key)
     for name in whole:
         if block is not None and block.has(name):
-            values[name] = block.integer(name, minimum=1 if name in ("count", "tensor", "data") else 0)
+            least = 1 if name in ("count", "tensor", "data") else 0
+            values[name] = block.integer(name, minimum=least, most=MOST_COUNTS[name])
     return values
 
 

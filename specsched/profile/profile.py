@@ -18,10 +18,11 @@ import numpy as np
 
 from ..errors import ProfileError
 from ..files.disk import atomic_write, one_line_lists, read_json, resolve
+from ..files.guard import reading
 from ..files.kind import refuse_other_kind
 from ..files.reader import Reader
 from .curve import Curve
-from .document import points, read_capture, read_counts, read_curve, read_provenance
+from .document import MOST_SECONDS, points, read_capture, read_counts, read_curve, read_provenance
 
 SCHEMA = "specsched/profile/1"
 NO_LIMIT = int(np.iinfo(np.int64).max)
@@ -128,20 +129,20 @@ class StepProfile:
         profile = cls(
             name=read.text("name"),
             verify=verify,
-            bias_seconds=read.number("bias_seconds", 0.0),
-            sync_seconds=read.number("sync_seconds", 0.0),
+            bias_seconds=read.number("bias_seconds", 0.0, most=MOST_SECONDS),
+            sync_seconds=read.number("sync_seconds", 0.0, most=MOST_SECONDS),
             capture_sizes=sizes,
             capture_limit=limit,
             eager=read_curve(read, "eager", "tokens", 1, verify.beyond),
             attention=read_curve(read, "attention", "kv_tokens", 0),
             overhead=read_curve(read, "overhead", "requests", 0, verify.beyond),
             draft=read_curve(read, "draft", "requests", 0, verify.beyond),
-            draft_block_size=draft.integer("block_size", minimum=1)
+            draft_block_size=draft.integer("block_size", minimum=1, most=10**4)
             if draft and draft.has("block_size")
             else None,
             drafter=draft.text("drafter") if draft and draft.has("drafter") else None,
             prefill=read_curve(read, "prefill", "tokens", 1),
-            minimum_gain=scheduler.number("minimum_gain", 0.0),
+            minimum_gain=scheduler.number("minimum_gain", 0.0, most=1e6),
             enabling_fraction=scheduler.number("enabling_fraction", 0.0, below=1.0),
             gpu=read_counts(read, "gpu", ("count", "memory_bytes")),
             model=read_counts(read, "model", ("weight_bytes", "kv_bytes_per_token", "max_context")),
@@ -396,4 +397,5 @@ def load_profile(name: str | os.PathLike[str]) -> StepProfile:
     """
     refuse_other_kind(name, "profile", ProfileError)
     path = resolve(name, "profiles", ".json", ProfileError)
-    return StepProfile.from_dict(read_json(path, ProfileError), str(path))
+    with reading(path, ProfileError, "step profile"):
+        return StepProfile.from_dict(read_json(path, ProfileError), str(path))

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ProfileError
+from ..errors import ProfileError, quoted
+from ..files.guard import reading
+from ..files.strict import read_text
 
 _CONCURRENCY = ("concurrency", "requests", "users", "num_reqs", "batch_size")
 _SPEED = ("tok_s_user", "tps_user", "tokens_per_second_per_user", "tokens_s_user", "tok_s_user_p50")
@@ -50,6 +52,9 @@ class Sweep:
         return cls(loads, values, "given points")
 
 
+_MOST_USERS = 10**6  # loads beyond it are no engine's
+
+
 def read_sweep(path: str | os.PathLike[str], arm: str | None = None) -> Sweep:
     """The sweep of a CSV; lines that begin with # are comments.
 
@@ -68,6 +73,10 @@ def read_sweep(path: str | os.PathLike[str], arm: str | None = None) -> Sweep:
         if any(str(row.get(name) or "0").strip().lower() not in ("0", "", "false") for name in _LEFT_OUT):
             continue
         users = _number(row[load], f"{path}, row {number}: {load}")
+        if users > _MOST_USERS:
+            raise ProfileError(
+                f"{path}, row {number}: {load} is {users:g}, above {_MOST_USERS}; check the cell"
+            )
         if users != int(users):
             raise ProfileError(f"{path}, row {number}: {load} is {users:g}; it must be a whole number")
         steps.setdefault(int(users), []).append(1.0 / _number(row[speed], f"{path}, row {number}: {speed}"))
@@ -123,11 +132,10 @@ def _length(rows: list[dict[str, str]], columns: list[str], names: Sequence[str]
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"cannot read {path}: {error}; give a CSV of a run without speculation") from None
-    rows = list(csv.DictReader([line for line in lines if not line.startswith("#")], skipinitialspace=True))
+    lines = [line for line in read_text(path, ProfileError, 64 << 20).splitlines() if line.strip()]
+    with reading(path, ProfileError, "CSV"):
+        plain_lines = [line for line in lines if not line.startswith("#")]
+        rows = list(csv.DictReader(plain_lines, skipinitialspace=True))
     if not rows:
         raise ProfileError(f"{path} holds no rows; expected columns concurrency, tok_s_user")
     if any(None in row or None in row.values() for row in rows):
@@ -146,7 +154,7 @@ def _number(text: str, where: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ProfileError(f"{where} is {text!r}; it must be a number") from None
+        raise ProfileError(f"{where} is {quoted(text)}; it must be a number") from None
     if not (math.isfinite(value) and value > 0):
         raise ProfileError(f"{where} is {text.strip()}; it must be a finite number above 0")
     return value

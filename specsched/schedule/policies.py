@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import kernels
 from ..errors import PolicyError
-from ..files import read_json
+from ..files import read_json, reading
 from . import checks
 
 
@@ -226,7 +226,8 @@ class BatchTable(SameLength):
     def read(cls, parameter: str | None, block_size: int | None, minimum_gain: float | None) -> Policy:
         if parameter is None:
             raise PolicyError("policy batch-table needs a JSON file, as in batch-table:FILE")
-        policy = cls(read_json(parameter, PolicyError), os.fspath(parameter))
+        with reading(parameter, PolicyError, "batch table"):
+            policy = cls(read_json(parameter, PolicyError), os.fspath(parameter))
         checks.fits_block(policy.name, int(policy.table[:, 2].max()), block_size)
         return policy
 

@@ -27,14 +27,15 @@ import hashlib
 import itertools
 import json
 import math
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..calibration.calibration import METHODS
-from ..errors import ProfileError, SpecschedError, TraceError, WorkloadError
+from ..errors import ProfileError, SpecschedError, TraceError, WorkloadError, plain, quoted
 from ..files.disk import resolve
+from ..files.guard import reading
+from ..files.strict import read_toml
 from ..schedule import default_policies, parse
 from ..simulator import Serving
 from ..trace import load_trace
@@ -49,7 +50,7 @@ AXES = (
 )
 _OWN_SETTINGS = {"requests": 2000, "calibration": "sts", "sla": None}
 _MOST_POINTS = 1_000_000
-_TOO_LARGE = 2**63
+_MOST_COUNT = 10**8  # users, requests, lags and block sizes beyond it are mistakes
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,8 @@ class Sweep:
 def read_spec(path: str | Path) -> Sweep:
     """Read and expand a TOML file; raises WorkloadError naming the key that cannot be."""
     path = Path(path)
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise WorkloadError(f"cannot read sweep {path}: {e.strerror or e}; give a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise WorkloadError(f"{path} is not TOML: {e}") from None
-    return expand(document, path.parent, path.name)
+    with reading(path, WorkloadError, "sweep"):
+        return expand(read_toml(path, WorkloadError), path.parent, path.name)
 
 
 def expand(document: dict[str, Any], folder: Path = Path(), name: str = "sweep") -> Sweep:
@@ -149,13 +145,13 @@ def _axes(document: dict[str, Any], name: str) -> dict[str, list[Any]]:
             continue
         if key not in AXES:
             near = _near(key, [*AXES, "run"])
-            raise WorkloadError(f"{name}: unknown key {key!r}{near}; keys are {', '.join(AXES)}, run")
+            raise WorkloadError(f"{name}: unknown key {quoted(key)}{near}; keys are {', '.join(AXES)}, run")
         values = value if isinstance(value, list) else [value]
         if not values:
             raise WorkloadError(f"{name}: {key} is empty; give at least one value or leave it out")
         twice = [v for i, v in enumerate(values) if v in values[:i]]
         if twice:
-            raise WorkloadError(f"{name}: {key} names {twice[0]!r} twice; every value once")
+            raise WorkloadError(f"{name}: {key} names {quoted(twice[0])} twice; every value once")
         for i, one in enumerate(values):
             _check(f"{name}: {key}[{i}]", key, one)
         axes[key] = [float(v) for v in values] if key == "rates" else values
@@ -167,29 +163,36 @@ def _axes(document: dict[str, Any], name: str) -> dict[str, list[Any]]:
 def _check(where: str, key: str, value: Any) -> None:
     if key in ("traces", "profiles", "policies", "arrivals"):
         if not isinstance(value, str) or not value:
-            raise WorkloadError(f"{where} is {value!r}; it must be text")
+            raise WorkloadError(f"{where} is {quoted(value)}; it must be text")
     elif key == "rates":
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not math.isfinite(value) or value <= 0:
-            raise WorkloadError(f"{where} is {value!r}; it must be a positive number of requests per second")
+            raise WorkloadError(
+                f"{where} is {quoted(value)}; it must be a positive number of requests per second"
+            )
     else:
         least = 0 if key == "seeds" else 1
-        most = _TOO_LARGE if key == "seeds" else 2**31
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < most:
-            raise WorkloadError(f"{where} is {value!r}; it must be a whole number of at least {least}")
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        most = 2**63 - 1 if key == "seeds" else _MOST_COUNT
+        if not whole or not least <= value <= most:
+            raise WorkloadError(
+                f"{where} is {quoted(value)}; it must be a whole number of at least {least}, at most {most}"
+            )
 
 
 def _settings(document: dict[str, Any], name: str) -> dict[str, list[Any]]:
     """[run] as {setting: values}, with the defaults of what a sweep itself knows."""
     table = document.get("run", {})
     if not isinstance(table, dict):
-        raise WorkloadError(f"{name}: run is {table!r}; it must be a table, written [run]")
+        raise WorkloadError(f"{name}: run is {quoted(table)}; it must be a table, written [run]")
     known = [*_OWN_SETTINGS, *(f.name for f in dataclasses.fields(Serving))]
     settings: dict[str, list[Any]] = {key: [v] for key, v in _OWN_SETTINGS.items() if v is not None}
     for key, value in table.items():
         if key not in known:
             near = _near(key, known)
-            raise WorkloadError(f"{name}: unknown key run.{key}{near}; keys are {', '.join(known)}")
+            raise WorkloadError(
+                f"{name}: unknown key run.{plain(key, 60)}{near}; keys are {', '.join(known)}"
+            )
         values = value if isinstance(value, list) else [value]
         if not values:
             raise WorkloadError(f"{name}: run.{key} is empty; give a value or leave it out")
@@ -197,7 +200,7 @@ def _settings(document: dict[str, Any], name: str) -> dict[str, list[Any]]:
             for one in values:
                 _check(f"{name}: run.requests", "requests", one)
         if key == "sla" and not all(isinstance(v, int | float) and 0 < v < math.inf for v in values):
-            raise WorkloadError(f"{name}: run.sla is {value!r}; it must be tokens per second, above 0")
+            raise WorkloadError(f"{name}: run.sla is {quoted(value)}; it must be tokens per second, above 0")
         if key == "calibration" and not all(isinstance(v, str) for v in values):
             raise WorkloadError(
                 f'{name}: run.calibration is {value!r}; say "sts", "affine", "none" or a file'

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import TraceError
+from ..files.reader import kind_of
+from ..files.strict import parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,15 +22,14 @@ def metadata_of(table: pa.Table, where: str) -> dict[str, Any]:
             "if it is another tool's log, `specsched convert` reads it"
         )
     try:
-        metadata = json.loads(raw)
-    except (json.JSONDecodeError, UnicodeDecodeError) as e:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as e:
         raise TraceError(
-            f"{where}: the `specsched` metadata is not JSON ({e}); write the file again"
+            f"{where}: the `specsched` metadata is not UTF-8 (byte {e.start}); write the file again"
         ) from None
+    metadata = parse_json(text, f"{where}: the `specsched` metadata", TraceError)
     if not isinstance(metadata, dict):
-        raise TraceError(
-            f"{where}: the `specsched` metadata must be a JSON object, got {type(metadata).__name__}"
-        )
+        raise TraceError(f"{where}: the `specsched` metadata must be a JSON object, got {kind_of(metadata)}")
     return metadata
 
 
@@ -44,6 +44,11 @@ def whole_numbers(values: Any, n: int, name: str, where: str) -> np.ndarray:
         if bad.any():
             row = int(np.argmax(bad))
             raise TraceError(f"{where}, row {row}: {name} is {array[row]}; it must be a whole number")
+    if array.dtype.kind in "uf":
+        bad = np.abs(array) >= 2**53 if array.dtype.kind == "f" else array > 2**53
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise TraceError(f"{where}, row {row}: {name} is {array[row]}; it must be below 2**53")
     if array.shape != (n,):
         raise TraceError(f"{where}: {name} has shape {array.shape}; confidence_logit has {n} rows")
     return np.ascontiguousarray(array, dtype=np.int64)
@@ -97,4 +102,7 @@ def domains(column: pa.ChunkedArray, where: str) -> tuple[np.ndarray, tuple[str,
     if not encoded.num_chunks:
         return np.zeros(0, np.int64), ()
     codes = np.concatenate([c.indices.to_numpy() for c in encoded.chunks]).astype(np.int64)
-    return codes, tuple(encoded.chunk(0).dictionary.to_pylist())
+    names = encoded.chunk(0).dictionary.to_pylist()
+    if not all(isinstance(name, str) for name in names) or (len(codes) and not codes.min() >= 0):
+        raise TraceError(f"{where}: domain holds a null; every row needs a text")
+    return codes, tuple(names)

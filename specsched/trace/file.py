@@ -9,7 +9,9 @@ import numpy as np
 
 from ..errors import TraceError
 from ..files.disk import resolve
+from ..files.guard import reading
 from ..files.kind import refuse_other_kind
+from ..files.parquet import read_parquet
 from .columns import domains, logits, metadata_of, numbers, whole_numbers
 from .trace import validate
 
@@ -25,21 +27,10 @@ def load_trace(name: str | os.PathLike[str]) -> Trace:
 
     Raises TraceError; WorkloadError for an object that is no path (a profile given in the trace's place).
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     refuse_other_kind(name, "trace", TraceError)
     path = resolve(name, "traces", ".parquet", TraceError)
-    try:
-        # No threads: the file is small, and replays run in threads of their own.
-        table = pq.read_table(path, use_threads=False)
-    except (pa.ArrowException, OSError) as e:
-        first = str(e).splitlines()[0] if str(e) else type(e).__name__
-        raise TraceError(
-            f"{path} is not a readable Parquet file ({first}); is it truncated, or another format? "
-            "fetch or write it again, or see `specsched convert`"
-        ) from None
-    return from_arrow(table, str(path))
+    with reading(path, TraceError, "Parquet file"):
+        return from_arrow(read_parquet(path, TraceError), str(path))
 
 
 def from_arrow(table: pa.Table, where: str = "trace") -> Trace:

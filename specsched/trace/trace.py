@@ -26,6 +26,7 @@ import numpy as np
 
 from ..errors import TraceError
 from ..files.disk import atomic_write
+from ..files.reader import kind_of
 from .columns import whole_numbers
 
 if TYPE_CHECKING:
@@ -232,6 +233,8 @@ class Trace:
 
 SCHEMA = "specsched/trace/1"
 MODES = ("dense", "sequential")
+MOST_BLOCK = 127  # drafts of a block: `accepted` is stored as int8
+MOST_COUNT = 2**31 - 1  # request ids, positions and prompt tokens are stored as int32
 
 
 def validate(trace: Trace) -> None:
@@ -241,6 +244,10 @@ def validate(trace: Trace) -> None:
         raise TraceError(f"{where} has no rows; record or synthesise at least one request")
     if gamma < 1:
         raise TraceError(f"{where}: confidence_logit has 0 entries a row; a block has at least one draft")
+    if gamma > MOST_BLOCK:
+        raise TraceError(
+            f"{where}: blocks of {gamma} drafts; the format holds at most {MOST_BLOCK} (accepted is int8)"
+        )
     _validate_metadata(trace.metadata, gamma, where)
     for name in ("request", "position", "accepted", "domain", "prompt_tokens", "arrival_seconds"):
         values = getattr(trace, name)
@@ -253,7 +260,10 @@ def validate(trace: Trace) -> None:
             raise TraceError(
                 f"{where}, row {row} (request {trace.request[row]}, position {trace.position[row]}): "
                 + what.format(
-                    **{k: getattr(trace, k)[row] for k in ("accepted", "prompt_tokens", "position")}
+                    **{
+                        k: getattr(trace, k)[row]
+                        for k in ("request", "accepted", "prompt_tokens", "position")
+                    }
                 )
             )
 
@@ -262,6 +272,9 @@ def validate(trace: Trace) -> None:
         k = int(np.argmax(nan[np.argmax(nan.any(axis=1))])) + 1
         refuse(nan.any(axis=1), f"confidence_logit {k} is NaN; drop the request, or record it again")
     refuse(trace.request < 0, "the request id is negative; ids count from 0")
+    for name in ("request", "position", "prompt_tokens"):
+        beyond = getattr(trace, name) > MOST_COUNT
+        refuse(beyond, f"{name} is {{{name}}}, beyond the {MOST_COUNT} that 32 bits hold; check the column")
     outside = (trace.accepted < 0) | (trace.accepted > gamma)
     refuse(outside, f"accepted is {{accepted}}; it must lie in 0..{gamma}")
     refuse(trace.prompt_tokens < 0, "prompt_tokens is {prompt_tokens}; it must be at least 0")
@@ -309,6 +322,14 @@ def _validate_metadata(metadata: Mapping[str, Any], gamma: int, where: str) -> N
     block = metadata.get("block_size", gamma)
     if isinstance(block, bool) or not isinstance(block, int) or block != gamma:
         raise TraceError(f"{where}: metadata block_size is {block!r}, but rows hold {gamma} confidences")
+    for key in ("drafter", "target", "licence"):
+        if metadata.get(key) is not None and not isinstance(metadata[key], str):
+            raise TraceError(f"{where}: metadata {key} is {kind_of(metadata[key])}; it must be a text")
+    temperature = metadata.get("temperature")
+    if temperature is not None and (
+        isinstance(temperature, bool) or not isinstance(temperature, int | float)
+    ):
+        raise TraceError(f"{where}: metadata temperature is {kind_of(temperature)}; it must be a number")
     for key in ("confidence_sees_token", "synthetic"):
         if not isinstance(metadata.get(key, False), bool):
             raise TraceError(f"{where}: metadata {key} is {metadata[key]!r}; it must be true or false")

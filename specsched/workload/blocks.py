@@ -14,9 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import WorkloadError
+from ..errors import WorkloadError, plain, quoted
+from ..files.reader import kind_of
 
 _BLOCK_BYTES = 8 << 20
+MOST_LINE = 32 << 20  # bytes; a request's line has a hundred
+MOST_TOKENS = 2**31 - 1  # of one request: the engine loop counts in 32 bits
+LATEST = 1e11  # seconds: three thousand years; later arrivals are in another unit
 
 
 class Layout(NamedTuple):
@@ -41,7 +45,7 @@ def csv_blocks(file: Path, layout: Layout, found: dict[str, str]) -> Iterator[di
 
     row = 0
     try:
-        with pa.input_stream(str(file), compression="detect") as stream:
+        with open_bytes(file) as raw, pa.PythonFile(raw, mode="r") as stream:
             reader = pacsv.open_csv(
                 stream,
                 read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
@@ -56,7 +60,7 @@ def csv_blocks(file: Path, layout: Layout, found: dict[str, str]) -> Iterator[di
                 row += batch.num_rows
     except pa.ArrowInvalid as e:
         raise WorkloadError(
-            f"{file}: {str(e).splitlines()[0]}; every row needs the header's columns"
+            f"{file}: {plain(str(e).splitlines()[0], 120)}; every row needs the header's columns"
         ) from None
     except (OSError, EOFError) as e:
         raise WorkloadError(f"cannot read {file}: {e}; is it complete?") from None
@@ -99,6 +103,8 @@ def _whole_lines(file: Path) -> Iterator[bytes]:
                     rest = tail
                 else:
                     rest = tail
+                if len(rest) > MOST_LINE:
+                    raise _whole_lines_too_long(file)
     except (OSError, EOFError) as e:
         raise WorkloadError(f"cannot read {file}: {e}; is it complete?") from None
     if rest.strip():
@@ -111,16 +117,16 @@ def _bad_json(chunk: bytes, row: int, found: dict[str, str], otherwise: str) -> 
     for at, line in enumerate(lines, start=row + 1):
         try:
             record = json.loads(line)
-        except ValueError as e:
-            return f"row {at}: is no JSON object ({e}); the file may be cut short"
+        except (ValueError, RecursionError) as e:
+            return f"row {at}: is no JSON object ({plain(str(e), 80)}); the file may be cut short"
         if not isinstance(record, dict):
-            return f"row {at}: is {type(record).__name__}, not an object; write one object per line"
+            return f"row {at}: is {kind_of(record)}, not an object; write one object per line"
         for role, name in found.items():
             value = record.get(name)
             wanted = str if role == "domain" else (int, float)
             if not isinstance(value, wanted) or isinstance(value, bool):
-                return f"row {at}: {name} {value!r} is no {'text' if role == 'domain' else 'number'}"
-    return f"rows from {row + 1}: {otherwise.splitlines()[0]}"
+                return f"row {at}: {name} {quoted(value)} is no {'text' if role == 'domain' else 'number'}"
+    return f"rows from {row + 1}: {plain(otherwise.splitlines()[0], 120)}"
 
 
 def _parse(
@@ -168,6 +174,9 @@ def _numbers(file: Path, name: str, column: Any, row: int, whole: bool) -> NDArr
         refuse(file, name, row, values, ~(np.abs(values) < 2**53), "is no token count")
         refuse(file, name, row, values, values != np.floor(values), "is no whole number of tokens")
         values = values.astype(np.int64)
+    if whole:
+        why = f"is no token count: more than the {MOST_TOKENS} of 32 bits"
+        refuse(file, name, row, values, values > MOST_TOKENS, why)
     return values
 
 
@@ -179,8 +188,10 @@ def _floats(file: Path, name: str, column: Any, row: int) -> Any:
         return column.cast(pa.float64())
     except pa.ArrowInvalid:
         cells = column.to_pylist()
-        bad = next(i for i, text in enumerate(cells) if not _is_number(text))
-        raise WorkloadError(f"{file}, row {row + bad + 1}: {name} {cells[bad]!r} is no number") from None
+        bad = next((i for i, text in enumerate(cells) if not _is_number(text)), 0)
+        raise WorkloadError(
+            f"{file}, row {row + bad + 1}: {name} {quoted(cells[bad])} is no number"
+        ) from None
 
 
 def _is_number(text: str) -> bool:
@@ -188,7 +199,7 @@ def _is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return "_" not in text
+    return text.isascii() and "_" not in text
 
 
 def _dates(file: Path, name: str, column: Any, row: int) -> NDArray[np.int64]:
@@ -210,7 +221,7 @@ def _dates(file: Path, name: str, column: Any, row: int) -> NDArray[np.int64]:
             pa.scalar(text).cast(pa.timestamp("ns", tz=zone))
         except pa.ArrowInvalid:
             raise WorkloadError(
-                f"{file}, row {at}: {name} {text!r} is no date such as 2023-11-16 18:17:03.97 "
+                f"{file}, row {at}: {name} {quoted(text)} is no date such as 2023-11-16 18:17:03.97 "
                 "(all with a zone, or all without)"
             ) from None
     raise AssertionError("a date refused in bulk was accepted alone")
@@ -220,6 +231,10 @@ def refuse(file: Path, name: str, row: int, values: NDArray[Any], bad: NDArray[n
     if bad.any():
         at = int(np.argmax(bad))
         raise WorkloadError(f"{file}, row {row + at + 1}: {name} {values[at]} {why}")
+
+
+def _whole_lines_too_long(file: Path) -> WorkloadError:
+    return WorkloadError(f"{file}: a line of more than {MOST_LINE >> 20} MB; is it one request a line?")
 
 
 def parquet_blocks(file: Path, parquet: Any, layout: Layout) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,6 @@ order are sorted, dates start at 0: `metadata` and its `warnings` say what was d
 from __future__ import annotations
 
 import csv
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import WorkloadError
+from ..errors import WorkloadError, plain
+from ..files.guard import reading
+from ..files.parquet import opened, read_parquet
+from ..files.strict import parse_json
 from ..randomness import check_seed
 from .blocks import Layout, csv_blocks, json_blocks, open_bytes, parquet_blocks, refuse
 from .workload import Workload
@@ -38,17 +40,19 @@ def load_workload(path: str | os.PathLike[str], requests: int | None = None, see
     `requests` keeps the first so many. `seed` matters to ServeGen client windows alone, which are a
     generator. Raises WorkloadError naming file, row (1-based, header not counted) and column.
     """
-    columns = read_columns(path, requests=requests, seed=check_seed(seed))
-    workload = Workload(
-        name=os.fspath(path),
-        arrival_seconds=columns.arrival_seconds,
-        prompt_tokens=columns.prompt_tokens,
-        output_tokens=columns.output_tokens,
-        domain=columns.domain,
-        domain_names=columns.domain_names,
-        request_ids=columns.request_ids,
-        metadata=columns.metadata,
-    )
+    check_seed(seed)
+    with reading(path, WorkloadError, "file of arrivals"):
+        columns = read_columns(path, requests=requests, seed=seed)
+        workload = Workload(
+            name=os.fspath(path),
+            arrival_seconds=columns.arrival_seconds,
+            prompt_tokens=columns.prompt_tokens,
+            output_tokens=columns.output_tokens,
+            domain=columns.domain,
+            domain_names=columns.domain_names,
+            request_ids=columns.request_ids,
+            metadata=columns.metadata,
+        )
     return workload if requests is None else workload.head(requests)
 
 
@@ -92,12 +96,15 @@ def read_columns(path: str | os.PathLike[str], requests: int | None = None, seed
     first = _first_line(file)
     if first.lstrip().startswith("{"):
         try:
-            names = list(json.loads(first))
-        except ValueError:
+            names = list(parse_json(first, f"{file}, row 1", WorkloadError, finite=False))
+        except WorkloadError as e:
+            if "is not JSON" not in str(e):
+                raise
             raise WorkloadError(f"{file}, row 1: is not one JSON object per line; write JSON lines") from None
         layout, found = _recognise(file, names)
         return _assemble(file, layout, json_blocks(file, layout, found))
-    names = next(csv.reader([first]), [])
+    with reading(file, WorkloadError, "CSV"):
+        names = next(csv.reader(first.splitlines()[:1]), [])
     if set(_SERVEGEN) <= {_plain(n) for n in names}:
         from .servegen import generate
 
@@ -137,7 +144,7 @@ def _recognise(file: Path, names: list[str]) -> tuple[Layout, dict[str, str]]:
             return layout, found
     known = "; ".join(f"{x.name}: {x.arrival}, {x.prompt}, {x.output}" for x in LAYOUTS)
     raise WorkloadError(
-        f"{file}: no known format has the columns {', '.join(names)}. Known: {known}. "
+        f"{file}: no known format has the columns {plain(', '.join(names), 80)}. Known: {known}. "
         "Rename the columns to arrival_seconds, prompt_tokens, output_tokens"
     )
 
@@ -196,22 +203,27 @@ def _assemble(file: Path, layout: Layout, blocks: Iterator[dict[str, Any]]) -> C
 def _read_trace(file: Path) -> Columns:
     """Arrivals of a confidence trace: one row a decoded token, `arrival_seconds` constant over a request."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     wanted = ("request", "position", "accepted", "arrival_seconds", "prompt_tokens", "domain")
-    try:
-        parquet = pq.ParquetFile(file)
+    with opened(file, WorkloadError) as parquet:
         names = parquet.schema_arrow.names
         if "request" not in names and _plain("arrival_seconds") in names:
             return _assemble(file, PLAIN, parquet_blocks(file, parquet, PLAIN))
         if "arrival_seconds" not in names:
             raise WorkloadError(
-                f"{file} has no column arrival_seconds (columns: {', '.join(names)}); "
+                f"{file} has no column arrival_seconds (columns: {plain(', '.join(names), 80)}); "
                 "use --arrivals poisson:RATE, or record the trace with arrival times"
             )
-        table = parquet.read(columns=[n for n in wanted if n in names])
-    except (pa.ArrowInvalid, OSError) as e:
-        raise WorkloadError(f"{file} is no readable Parquet file: {str(e).splitlines()[0]}") from None
+    missing = [n for n in ("position", "accepted") if n not in names]
+    if missing:
+        raise WorkloadError(f"{file} has no column {missing[0]}, which a trace has; record it again")
+    table = read_parquet(file, WorkloadError, [n for n in wanted if n in names])
+    for name in set(table.column_names) - {"domain"}:
+        kind = table.column(name).type
+        if not (pa.types.is_integer(kind) or (name == "arrival_seconds" and pa.types.is_floating(kind))):
+            raise WorkloadError(f"{file}: column {name} has type {kind}; it must hold numbers")
+        if table.column(name).null_count:
+            raise WorkloadError(f"{file}: column {name} has an empty entry; every row needs a number")
     request = table.column("request").to_numpy().astype(np.int64)
     if len(request) == 0:
         raise WorkloadError(f"{file} holds no row; nothing to serve")
@@ -234,6 +246,8 @@ def _read_trace(file: Path) -> Columns:
     accepted = table.column("accepted").to_numpy().astype(np.int64)
     dense = bool((position[last] - position[starts] == last - starts).all())
     # Dense: n rows decode n tokens. Steps of an engine: up to the last step's anchor and what it emitted.
+    for name, values in (("position", position), ("accepted", accepted)):
+        refuse(file, name, 0, values, (values < 0) | (values > 2**31 - 1), "is outside what 32 bits hold")
     decoded = np.where(dense, last - starts + 1, position[last] - position[starts] + accepted[last] + 1)
     columns: dict[str, Any] = {"arrival": arrival[starts], "output": decoded + 1, "ids": ids}
     if "prompt_tokens" in names:

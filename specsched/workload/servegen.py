@@ -10,19 +10,22 @@ rate.
 from __future__ import annotations
 
 import csv
-import io
+import itertools
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import WorkloadError
+from ..errors import WorkloadError, quoted
 from ..randomness import SERVEGEN, generator
 from .blocks import open_bytes
 
 WINDOW_SECONDS = 600.0
+# A client sends at most 10,000 requests a second: beyond it a column is in another unit or damaged.
+MOST = {"client": 2**53, "t_s": 1e11, "rate_rps": 1e4, "p1": 1e9}
 
 
 def generate(file: Path, requests: int | None, seed: int) -> tuple[NDArray[np.float64], dict[str, Any]]:
@@ -84,12 +87,28 @@ def _fractions(
     return out
 
 
+_MOST_LINE = 1 << 20
+
+
+def _lines(file: Path, raw: Any) -> Iterator[str]:
+    """Lines of a CSV as text; one of more than a megabyte is refused before it fills the memory."""
+    for number in itertools.count():
+        line = raw.readline(_MOST_LINE)
+        if not line:
+            return
+        if len(line) == _MOST_LINE:
+            raise WorkloadError(
+                f"{file}, line {number + 1}: longer than 1 MB; is it a CSV of client windows?"
+            )
+        yield line.decode("utf-8-sig" if number == 0 else "utf-8")
+
+
 def _read(file: Path) -> tuple[Any, ...]:
     """Columns client int64, t_s, rate_rps, shape float64 and is-Weibull bool, one entry a window."""
     numbers: list[tuple[float, ...]] = []
     families: list[bool] = []
-    with open_bytes(file) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
-        for row, record in enumerate(csv.DictReader(text), start=1):
+    with open_bytes(file) as raw:
+        for row, record in enumerate(csv.DictReader(_lines(file, raw)), start=1):
             values = []
             for name in ("client", "t_s", "rate_rps", "p1"):
                 cell = record.get(name)
@@ -97,13 +116,19 @@ def _read(file: Path) -> tuple[Any, ...]:
                     value = float(cell)  # type: ignore[arg-type]
                 except (TypeError, ValueError):
                     value = math.nan
-                if not math.isfinite(value) or value < 0.0 or (name == "p1" and value == 0.0):
-                    raise WorkloadError(f"{file}, row {row}: {name} {cell!r} is no number at or above 0")
+                if (
+                    not math.isfinite(value)
+                    or not 0.0 <= value < MOST[name]
+                    or (name == "p1" and value == 0.0)
+                ):
+                    raise WorkloadError(
+                        f"{file}, row {row}: {name} {quoted(cell)} is no number from 0 to {MOST[name]:g}"
+                    )
                 values.append(value)
             family = (record.get("family") or "").strip().lower()
             if family not in ("gamma", "weibull"):
                 raise WorkloadError(
-                    f"{file}, row {row}: family {record.get('family')!r} is neither Gamma nor Weibull"
+                    f"{file}, row {row}: family {quoted(record.get('family'))} is neither Gamma nor Weibull"
                 )
             numbers.append(tuple(values))
             families.append(family == "weibull")

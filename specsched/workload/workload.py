@@ -22,6 +22,10 @@ MOST_REQUESTS = 200_000_000
 GRAMMAR = "closed, poisson:RATE, gamma:RATE:CV (requests per second) or a file of arrivals"
 
 
+MOST_TOKENS = 2**31 - 1  # of one request: the engine loop counts tokens in 32 bits
+_BEYOND = f"is beyond the {MOST_TOKENS} tokens of 32 bits; is it a token count?"
+
+
 @dataclass(frozen=True)
 class Workload:
     """Requests in order of arrival. Every array has one entry a request (n of them), C-contiguous.
@@ -62,7 +66,11 @@ class Workload:
         _refuse(falls, "arrival_seconds", arrival, "is earlier than the row before it; sort by arrival")
         if self.prompt_tokens is not None:
             _refuse(self.prompt_tokens < 0, "prompt_tokens", self.prompt_tokens, "is negative")
+            beyond = self.prompt_tokens > MOST_TOKENS
+            _refuse(beyond, "prompt_tokens", self.prompt_tokens, _BEYOND)
         if self.output_tokens is not None:
+            beyond = self.output_tokens > MOST_TOKENS
+            _refuse(beyond, "output_tokens", self.output_tokens, _BEYOND)
             _refuse(
                 self.output_tokens < 1, "output_tokens", self.output_tokens, "is below 1; drop such requests"
             )

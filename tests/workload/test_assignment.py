@@ -137,7 +137,7 @@ def test_traces_without_usable_arrivals_are_refused(tmp_path: Path) -> None:
         ([1, 1], [0.0, 1.0], "row 2: arrival_seconds 1.0 differs"),
         ([1, 2, 1], [0.0, 0.0, 0.0], "not together"),
         ([1], [-1.0], "row 1: arrival_seconds -1.0"),
-        ([1], [None], "row 1: arrival_seconds nan"),
+        ([1], [None], "arrival_seconds has an empty entry"),
         ([], [], "holds no row"),
     ):
         n = len(request)

@@ -342,9 +342,9 @@ PLAIN_HEADER = "arrival_seconds,prompt_tokens,output_tokens\n"
             "row 4: timestamp 'a'",
         ),
         (MOONCAKE + '{"timestamp": 1, "input_le', "a.jsonl", "row 4: .*cut short"),
-        (MOONCAKE + "[1]\n", "a.jsonl", "row 4: is list"),
+        (MOONCAKE + "[1]\n", "a.jsonl", "row 4: is a list"),
         ("{\n", "a.jsonl", "row 1: is not one JSON object per line"),
-        ("not a parquet file", "a.parquet", "no readable Parquet"),
+        ("not a parquet file", "a.parquet", "not a readable Parquet"),
         ("not gzip", "a.csv.zz", "no known format"),
     ],
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...errors import FormatError
+from ...errors import FormatError, quoted
 from ...trace import Trace
 from ..document import Hints
 from ..opened import Opened
@@ -49,7 +49,7 @@ def read(opened: Opened, hints: Hints) -> tuple[Trace, list[str]]:
     for rank, dump in enumerate(found):
         steps = records(dump["records"], f"{where}: records")
         for step in sorted(steps, key=lambda s: integer(s.get("forward_ct", 0), f"{where}: forward_ct")):
-            mode = str(step.get("mode") or dump.get("mode") or "static")
+            mode = _mode(step, dump, where)
             for request in records(step.get("reqs") or [], f"{where}: reqs"):
                 confidence = request.get("confidence")
                 if confidence is None:
@@ -83,6 +83,22 @@ def read(opened: Opened, hints: Hints) -> tuple[Trace, list[str]]:
         "censored_rows": censored,
     }
     return rows.trace(metadata, notes, hints, where), notes
+
+
+MODES = ("static", "cap-accept", "compact")
+
+
+def _mode(step: dict[str, Any], dump: dict[str, Any], where: str) -> str:
+    """How drafts were trimmed in a step: it decides what is known of those that were not verified."""
+    mode = step.get("mode") or dump.get("mode") or "static"
+    found = mode.lower().replace("_", "-") if isinstance(mode, str) else mode
+    if mode not in MODES:
+        near = f" (did you mean {found!r}?)" if found in MODES else ""
+        raise FormatError(
+            f"{where}: mode {quoted(mode)} is none of {', '.join(MODES)}{near}; whether drafts beyond the "
+            "verified ones were tried depends on it"
+        )
+    return str(mode)
 
 
 def _gamma(found: list[dict[str, Any]], where: str) -> int:
