@@ -96,7 +96,7 @@ def read_toml(path: str | os.PathLike[str], error: type[SpecschedError]) -> dict
         raise error(_deep(str(path)))
     for key, value in _leaves(document):
         if isinstance(value, int) and abs(value) >= 2**63:
-            raise error(f"{path}: {key} is a number of more than 63 bits; give a smaller one")
+            raise error(f"{path}: {key} is a whole number of more than 63 bits; give a smaller one")
     return document
 
 
