@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from specsched.errors import WorkloadError
-from specsched.planner import answer, plan
+from specsched.planner import answer, plan, runs
 from specsched.profile import StepProfile
 from specsched.simulator import Serving, simulate
 from specsched.trace import Trace
@@ -35,6 +35,7 @@ ENTRIES: dict[str, Callable[..., Any]] = {
     "simulate": lambda **more: simulate(trace(), profile(), "off", 2, 20, **more),
     "answer": lambda **more: answer(trace(), profile(), 10.0, policies=["off"], requests=20, **more),
     "plan": lambda **more: plan(trace(), profile(), 10.0, rate=1.0, policies=["off"], requests=20, **more),
+    "runs": lambda **more: runs(trace(), profile(), ["off"], concurrency=[2], requests=20, **more),
 }
 
 
@@ -47,6 +48,13 @@ def test_no_setting_is_dropped_in_silence(entry: str) -> None:
         call(prefil="chunked")
     with pytest.raises(WorkloadError, match="no setting 'prefil'"):
         call(serving=Serving(), prefil="chunked")
+
+
+@pytest.mark.parametrize("entry", ["answer", "plan", "runs"])
+def test_settings_in_one_object_and_as_keywords_are_the_same(entry: str) -> None:
+    whole = ENTRIES[entry](serving=Serving(prefill="chunked", batch_tokens=64))
+    assert whole == ENTRIES[entry](prefill="chunked", batch_tokens=64)
+    assert "prefill" not in " ".join(whole["not_modelled"])
 
 
 def test_warnings_of_a_workload_are_said_once() -> None:

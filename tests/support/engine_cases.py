@@ -120,7 +120,7 @@ def small_profiles(draw: st.DrawFn, refuses: bool = True) -> StepProfile:
         document["attention"] = draw(profile_cases.curves("kv_tokens", 0, 120))
     for key in ("overhead", "draft"):
         if key in document:
-            document[key] = draw(profile_cases.curves("requests", 1, 8))
+            document[key] = draw(profile_cases.curves("requests", int(key == "draft"), 8))
     document["scheduler"]["minimum_gain"] = draw(st.sampled_from([0.0, 0.0, 0.05, 0.5]))
     return StepProfile.from_dict(document)
 

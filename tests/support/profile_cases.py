@@ -112,7 +112,7 @@ def profiles(draw: st.DrawFn) -> dict[str, Any]:
             document["eager"] = draw(curves("tokens", 1, 600))
     for key, axis, least in (
         ("attention", "kv_tokens", 0),
-        ("overhead", "requests", 1),
+        ("overhead", "requests", 0),
         ("draft", "requests", 1),
     ):
         if draw(st.booleans()):
