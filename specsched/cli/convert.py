@@ -100,7 +100,7 @@ def convert(
     found = formats.read(path_in, **_nested(hints))
     _suffix_fits(target, found.kind, form)
     options = {"requests": requests, "context": context}
-    notes = list(found.notes)
+    notes = [*found.notes, *_flat(found.objects)]
     written = []
     # Several tables in one file: each beside the other, under its own name.
     several = len(found.objects) > 1
@@ -127,6 +127,14 @@ def convert(
         click.echo(f"{source}: {what} in the format of {found.format}; written to {path} as {form}")
     for note in notes:
         click.echo(f"note: {note}")
+
+
+def _flat(objects: tuple[Any, ...]) -> list[str]:
+    """What must be said of tables by which nothing can be trimmed."""
+    from ..profile import StepProfile
+    from ..profile.lint import flatness
+
+    return [f"{flat}." for o in objects if isinstance(o, StepProfile) and (flat := flatness(o))]
 
 
 def _not_over_existing(paths: list[Path], force: bool) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from ..errors import SpecschedError
 from .values import Real, Whole
@@ -138,14 +140,78 @@ class Inputs(NamedTuple):
 
 
 def load_inputs(trace: str, profile: str, enabling_cost: float | None) -> Inputs:
-    """Load trace and profile."""
+    """Load trace and profile, of another tool's format too; what must be said of them is kept for `said`."""
     from ..profile import load_profile
     from ..trace import load_trace
 
-    step_profile = load_profile(profile)
+    step_profile: StepProfile = _given(profile, "profile", load_profile)
     if enabling_cost is not None:
         step_profile = with_enabling_cost(step_profile, enabling_cost)
-    return Inputs(load_trace(trace), step_profile)
+    given = Inputs(_given(trace, "trace", load_trace), step_profile)
+    said().extend(_idle(given.profile))
+    return given
+
+
+def said() -> list[str]:
+    """What this command line makes doubtful by itself: files read through another format, idle options."""
+    context = click.get_current_context(silent=True)
+    return [] if context is None else context.meta.setdefault("specsched.said", [])
+
+
+def _given(name: str, kind: str, load: Callable[[str], Any]) -> Any:
+    """The file or bundled name, else what `specsched convert` would make of it."""
+    try:
+        return load(name)
+    except SpecschedError:
+        if not Path(name).is_file():
+            raise
+        from .. import formats
+
+        try:
+            found = formats.read(name)
+        except SpecschedError:
+            found = None
+        if found is None or found.kind != kind or found.format == "specsched" or len(found.objects) != 1:
+            raise
+    note = " ".join(found.notes)
+    said().append(f"{name} was read as {found.format}, as `specsched convert` would: {note}")
+    return found.object
+
+
+def _idle(profile: StepProfile) -> list[str]:
+    """One sentence for every option given that changes nothing here."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return []
+    options = context.params
+    memory = profile.kv_capacity_tokens() is not None
+    captured = profile.capture_sizes is not None
+    unpriced = "memory alone" if memory else "nothing"
+    reasons = {
+        "batch_tokens": (
+            options.get("prefill") == "disaggregated",
+            "does nothing without --prefill chunked: prompts arrive prefilled",
+        ),
+        "context": (
+            profile.attention is None,
+            f"changes {unpriced}: profile {profile.name!r} states no attention cost",
+        ),
+        "kv_reserve": (not memory, f"does nothing: profile {profile.name!r} does not say its memory"),
+        "graph_bytes": (
+            not (memory and captured),
+            f"does nothing: profile {profile.name!r} captures no sizes, or does not say its memory",
+        ),
+        "sla_fraction": (options.get("sla") is None, "does nothing without --sla"),
+        "enabling_cost": (
+            set(options.get("policies") or ()) == {"off"},
+            "does nothing where no policy drafts",
+        ),
+    }
+    return [
+        f"--{name.replace('_', '-')} {why}"
+        for name, (idle, why) in reasons.items()
+        if idle and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
 
 
 def with_enabling_cost(profile: StepProfile, fraction: float) -> StepProfile:

@@ -89,7 +89,7 @@ def profile(ctx: click.Context, /, **options: Any) -> None:
       specsched profile --gpu cpu --quick
       specsched profile --gpu h200 --model qwen3-14b --source compose
       specsched profile --gpu b200 --model ./config.json --source roofline --tensor 2
-      specsched profile fit-overhead --profile mine.json --sweep off.csv -o real.json
+      specsched profile fit-overhead --profile mine.json --sweep off.csv --context 1000 -o real.json
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -241,8 +241,8 @@ def fit_overhead(
 
     \b
     Examples:
-      specsched profile fit-overhead --profile table.json --sweep off.csv -o real.json
-      specsched profile fit-overhead --profile table.json --sweep off.csv --prompt-tokens 1000 \\
+      specsched profile fit-overhead --profile mine.json --sweep off.csv --context 1000 -o real.json
+      specsched profile fit-overhead --profile mine.json --sweep off.csv --prompt-tokens 1000 \\
         --output-tokens 200 -o real.json
     """
     if output is None and out is None:

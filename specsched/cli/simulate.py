@@ -155,6 +155,7 @@ def finish(
 ) -> None:
     """Print an answer and write its files: the last act of `simulate` and `plan`."""
     document = without_nan(document)
+    document["warnings"] = [*document.get("warnings", []), *inputs.said()]
     folder: Path | None = options["out"]
     paths = write(document, folder, command_line(ctx)) if folder is not None else []
     if options["as_json"]:

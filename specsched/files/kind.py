@@ -12,6 +12,7 @@ from .strict import parse_json, read_text
 
 _BUNDLED = {"profile": ("profiles", ".json"), "trace": ("traces", ".parquet")}
 _WORDS = {"profile": "a step profile", "trace": "a confidence trace", "calibration": "a calibration"}
+_ANSWERS = ("answer", "plan", "runs", "sweep", "convert")
 # Counters of drafts and accepted tokens, in the spellings of the tools that `specsched convert` reads.
 _COUNTERS = (
     "spec_decode_num_",
@@ -64,8 +65,14 @@ def refuse_other_kind(given: Any, wanted: str, error: type[SpecschedError]) -> N
         synth = f"; make a trace of them: `specsched trace synth --acceptance {given} -o mine.parquet`"
         use = synth if wanted == "trace" else ""
         raise error(f"{given} holds acceptance rates, not {_WORDS[wanted]}{use}")
+    if kind == "calibration":
+        raise error(
+            f"{given} is a calibration, where {_WORDS[wanted]} belongs; give it as --calibration {given}"
+        )
     if kind in _BUNDLED:
         raise error(_swapped(str(given), kind, wanted))
+    if kind in _ANSWERS:
+        raise error(f"{given} is an answer of this package ({kind}), where {_WORDS[wanted]} belongs")
 
 
 def _bundled_kind(path: Path, wanted: str) -> str | None:

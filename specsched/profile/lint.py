@@ -18,6 +18,7 @@ SLOWEST_PASS = 0.5  # s: one forward pass of a served model takes 1 ms to 0.3 s
 FASTEST_PASS = 1e-4  # s
 MIXED_UNITS = 100.0  # one entry this many times the one before, or one curve this many times another
 FLAT = 1.02
+DRAFTING_INSIDE = "the cost of drafting is inside"  # in the notes of tables of whole steps
 LEAST_HOST = 5e-4  # s
 
 
@@ -87,18 +88,31 @@ def _times(a: float, b: float) -> str:
     return f"{a / b:.0f} times" if a > b else f"1/{b / a:.0f}"
 
 
-def _shape(profile: StepProfile) -> Iterator[str]:
-    verify = profile.verify
-    last = verify.x[-1] if profile.eager is None else max(verify.x[-1], profile.eager.x[-1])
+def _last(profile: StepProfile) -> float:
+    """The largest pass that was measured, in tokens."""
+    last = float(profile.verify.x[-1])
+    return last if profile.eager is None else max(last, float(profile.eager.x[-1]))
+
+
+def flatness(profile: StepProfile) -> str | None:
+    """The sentence for a table by which no pass is cheaper than another, so that nothing can be trimmed."""
+    verify, last = profile.verify, _last(profile)
+    if len(verify.x) == 1 and profile.eager is None:
+        return "verify has 1 point: a pass costs the same whatever its tokens, so verifying all always pays"
     whole = profile.verify_seconds(np.append(verify.x, last).astype(np.int64))
     whole = profile.bias_seconds + whole[np.isfinite(whole)]
-    if len(verify.x) == 1:
-        yield "verify has 1 point: a pass costs the same whatever its tokens, so verifying all always pays"
-    elif len(whole) and whole.max() < FLAT * whole.min():
-        yield (
-            f"verify is flat (within {whole.max() / whole.min() - 1.0:.1%} from {verify.x[0]:g} to {last:g} "
-            "tokens): verifying all always pays; measure larger passes"
-        )
+    if not len(whole) or whole.max() >= FLAT * whole.min():
+        return None
+    return (
+        f"verify is flat (within {whole.max() / whole.min() - 1.0:.1%} from {verify.x[0]:g} to {last:g} "
+        "tokens): verifying all always pays, nothing can be trimmed by it; measure larger passes"
+    )
+
+
+def _shape(profile: StepProfile) -> Iterator[str]:
+    last, flat = _last(profile), flatness(profile)
+    if flat:
+        yield flat
     need, why = _longest_pass(profile)
     if last < need:
         yield (
@@ -155,9 +169,17 @@ def _capture(profile: StepProfile) -> Iterator[str]:
         )
 
 
+def drafting_inside(profile: StepProfile) -> bool:
+    """Whether its steps were timed with a drafter at work, as whoever imported them noted."""
+    return profile.draft is None and DRAFTING_INSIDE in str(profile.provenance.get("notes") or "")
+
+
 def _missing(profile: StepProfile) -> Iterator[str]:
     if profile.draft is None:
-        yield "draft is absent: drafting costs nothing here (15-26 % of a step on a published system)"
+        if drafting_inside(profile):
+            yield "draft is absent: whole steps were timed, so off is charged for drafting too"
+        else:
+            yield "draft is absent: drafting costs nothing here (15-26 % of a step on a published system)"
     elif profile.draft_block_size is None:
         yield "draft.block_size is absent: nobody can tell whether the draft cost fits the trace's blocks"
     host = profile.bias_seconds + (0.0 if profile.overhead is None else float(profile.overhead.y.max()))

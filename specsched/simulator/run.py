@@ -19,6 +19,7 @@ from ..profile.profile import NO_LIMIT, ProfileTables
 from ..randomness import check_seed, generator
 from ..schedule import Lagged, Policy, is_bundled, make
 from ..trace import Trace, load_trace
+from .mismatch import long_requests, refuse_long_context
 from .replay import ROUTE, Replay
 from .requests import Requests, closed_loop, open_loop
 from .result import SimResult, summarise
@@ -114,7 +115,14 @@ class Run:
         if tables is None or len(tables.verify) <= largest or len(tables.overhead) <= self.max_running:
             tables = profile.tables(largest, self.max_running)
         self.tables = tables
+        refuse_long_context(profile, serving.context)
         self._refuse_what_never_fits()
+        self.too_long = [] if serving.context is not None else self._too_long()
+
+    def _too_long(self) -> list[str]:
+        """What must be said of requests longer than the model's context; in a closed loop, traced ones."""
+        traced = self.replay.length + self.replay.prompt_tokens if self.closed else None
+        return long_requests(self.profile, self.coming, traced)
 
     def _refuse_what_never_fits(self) -> None:
         block = self.replay.block_size
@@ -165,7 +173,10 @@ class Run:
             policy=policy.name,
             lossless=policy.lossless(sees_token),
             summary=summary,
-            warnings=run_warnings(summary, policy, sees_token, self.kv_capacity, self.profile),
+            warnings=[
+                *self.too_long,
+                *run_warnings(summary, policy, sees_token, self.kv_capacity, self.profile),
+            ],
             replay=self.replay,
             arrays=arrays,
             log=state.log[: count[columns.RECORDED]],

@@ -5,28 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from ..profile import StepProfile
+from ..profile.lint import drafting_inside, flatness
 from ..profile.profile import NO_LIMIT
 from ..schedule import Policy
 from ..trace import Trace
 from . import intervals
+from .mismatch import mismatch
 
 
 def trace_and_profile_warnings(trace: Trace, profile: StepProfile, block_size: int) -> list[str]:
-    """What the inputs themselves make doubtful about any answer."""
-    warnings = [w for w in [profile.provenance_warning] if w] + list(trace.warnings)
-    drafted = profile.draft_block_size
-    if profile.draft is None:
+    """What the inputs make doubtful about any answer; that they do not fit together comes first."""
+    first = [mismatch(trace, profile, block_size), profile.provenance_warning, flatness(profile)]
+    warnings = [w for w in first if w] + list(trace.warnings)
+    if drafting_inside(profile):
+        warnings.append(
+            f"steps of profile {profile.name!r} were timed with drafting inside: off is charged for it too, "
+            "so the gain over off is overstated"
+        )
+    elif profile.draft is None:
         warnings.append(
             f"profile {profile.name!r} states no draft cost: if its steps were timed with a drafter, off is "
             "charged for it too and the gain over off is overstated; if not, drafting is counted as free"
         )
     if profile.attention is None:
         warnings.append(f"profile {profile.name!r} states no attention cost: context makes no step slower")
-    if drafted is not None and drafted != block_size:
-        warnings.append(
-            f"draft cost of profile {profile.name!r} is for blocks of {drafted}; blocks of {block_size} are "
-            "replayed at the same cost"
-        )
     kernels_only = profile.provenance.get("method") in ("composed", "roofline") and not profile.bias_seconds
     if profile.overhead is None or kernels_only:
         warnings.append(

@@ -247,7 +247,8 @@ def test_profile_estimated_converted_and_corrected(folder: Path) -> None:
     assert "in the format of sglang" in back.stdout
     (folder / "off.csv").write_text("concurrency,tok_s_user\n1,120\n16,100\n64,60\n")
     fitted = answered(
-        "profile", "fit-overhead", "--profile", "roof.json", "--sweep", "off.csv", "-o", "real.json"
+        *("profile", "fit-overhead", "--profile", "roof.json", "--sweep", "off.csv"),
+        *("--prompt-tokens", "100", "--output-tokens", "50", "-o", "real.json"),
     )
     assert "wrote real.json" in fitted.stderr
     assert json.loads((folder / "real.json").read_text())["overhead"]["seconds"][0] > 0.0
