@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specsched.files.disk import write_json
+from specsched.files.output import write_json
 from specsched.torch_side.engine.prompts import Prompt, read_rows
 
 MATH_SUFFIX = "\nPlease reason step by step, and put your final answer within \\boxed{}."

@@ -18,8 +18,9 @@ import numpy as np
 from scipy.special import expit
 
 from ..errors import CalibrationError
-from ..files.disk import atomic_write, one_line_lists, read_json
+from ..files.disk import one_line_lists, read_json
 from ..files.guard import reading
+from ..files.output import atomic_write
 from ..files.reader import Reader, kind_of
 
 SCHEMA = "specsched/calibration/1"

@@ -19,9 +19,10 @@ from .calibrate import calibrate
 from .convert import convert
 from .drafter import drafter
 from .inspect import inspect
-from .output import one_line
+from .output import echo, one_line
 from .plan import plan
 from .profile import profile
+from .progress import stopping_in_time
 from .simulate import simulate
 from .sweep import sweep
 from .trace import trace
@@ -58,24 +59,26 @@ class App(click.Group):
             return super().main(argv, standalone_mode=False, obj=argv, **extra)
         extra["prog_name"] = "specsched"
         try:
-            code = super().main(argv, standalone_mode=False, obj=argv, **extra)
-            sys.stdout.flush()
+            with stopping_in_time():
+                code = super().main(argv, standalone_mode=False, obj=argv, **extra)
+                if sys.stdout is not None:  # closed by the caller (`>&-`)
+                    sys.stdout.flush()
         except click.exceptions.NoArgsIsHelpError as error:
-            click.echo(error.format_message())
+            echo(error.format_message())
             code = 0
         except click.ClickException as error:
             _fail(_usage(error))
         except SpecschedError as error:
             _fail(str(error))
-        except (KeyboardInterrupt, EOFError, click.Abort):
+        except (KeyboardInterrupt, click.Abort):
             click.echo("specsched: interrupted", err=True)
             sys.exit(130)
         except BrokenPipeError:
             _quiet_exit()
         except MemoryError:
-            _fail("out of memory; ask for fewer --requests or a smaller --concurrency")
+            _fail("out of memory; give smaller inputs, fewer requests or shorter outputs")
         except OSError as error:
-            where = f" {error.filename}" if error.filename else ""
+            where = f" {str(error.filename)[:120]}" if error.filename else ""
             _fail(f"the system refused{where}: {error.strerror or error}")
         sys.exit(code if isinstance(code, int) else 0)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from . import inputs
-from .options import file_option, json_option, not_over_input, out_option
-from .output import print_json, warn, wrote
+from .options import Command, check_outputs, file_option, json_option, out_option
+from .output import echo, print_json, warn, wrote
 from .values import Real
 
 
-@click.command(short_help="Make the confidences of a trace honest; report.")
+@click.command(cls=Command, short_help="Make the confidences of a trace honest; report.")
 @inputs.together(
     inputs.trace_option,
     file_option("-o", "--output", what="Write the calibration (JSON)."),
@@ -54,24 +54,23 @@ def calibrate(
       specsched calibrate --trace chat -o chat.calibration.json --plot chat.png
       specsched calibrate --trace chat --method affine --json
     """
-    not_over_input(output, trace)
-    not_over_input(plot, trace)
     from .. import report
     from ..calibration import fit_sts
     from ..report.pictures import reliability_png, write_picture
     from ..trace import load_trace
 
+    if out is not None:
+        check_outputs(out, *(["calibration.json"] * (output is None) + ["reliability.png"] * (plot is None)))
+        output, plot = output or out / "calibration.json", plot or out / "reliability.png"
     loaded = load_trace(trace)
     fitted = fit_sts(loaded, holdout=holdout, seed=seed, method=method)
-    if out is not None:
-        output, plot = output or out / "calibration.json", plot or out / "reliability.png"
-    if output is not None:
-        fitted.save(output)
-    if plot is not None:
-        write_picture(plot, reliability_png(loaded, fitted))
     if as_json:
         warn(loaded.warnings)
         print_json(fitted.to_dict())
     else:
-        click.echo(report.calibration_text(fitted, loaded.warnings))
+        echo(report.calibration_text(fitted, loaded.warnings))
+    if output is not None:
+        fitted.save(output)
+    if plot is not None:
+        write_picture(plot, reliability_png(loaded, fitted))
     wrote(path for path in (output, plot) if path is not None)

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from ..errors import SpecschedError
-from .options import json_option, not_over_input, writable_file
-from .output import print_json
+from .options import Command, OutputFile, force_option, json_option
+from .output import echo, print_json
 from .values import Whole
 
 NUMERIC = frozenset(
@@ -43,9 +43,9 @@ class Hint(click.ParamType):  # type: ignore[type-arg]
         return key, text
 
 
-@click.command(short_help="Files of other tools, read and written.")
+@click.command(cls=Command, short_help="Files of other tools, read and written.")
 @click.argument("source", metavar="IN")
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("target", metavar="OUT", type=OutputFile())
 @click.option(
     "--to",
     "form",
@@ -65,7 +65,7 @@ class Hint(click.ParamType):  # type: ignore[type-arg]
     help="What IN does not say: gpu, model, gpu_count, memory_bytes, weight_bytes, kv_bytes_per_token, "
     "licence, name, or what an error asks for; repeat for more.",
 )
-@click.option("--force", is_flag=True, help="Write over OUT where it exists.")
+@force_option
 @json_option
 def convert(
     source: str,
@@ -74,7 +74,6 @@ def convert(
     requests: int | None,
     context: int | None,
     hints: tuple[tuple[str, Any], ...],
-    force: bool,
     as_json: bool,
 ) -> None:
     """Read a file of another tool, or write one for it; what IN is, is told by what is in it.
@@ -91,12 +90,10 @@ def convert(
       specsched convert sts.json calibration.json
     """
     from .. import formats
+    from ..files.output import check_output, file_name
     from ..inspection import find
 
     path_in = find(source)
-    writable_file(target)
-    not_over_input(target, path_in)
-    _not_over_existing([target], force)
     found = formats.read(path_in, **_nested(hints))
     _suffix_fits(target, found.kind, form)
     options = {"requests": requests, "context": context}
@@ -104,9 +101,12 @@ def convert(
     written = []
     # Several tables in one file: each beside the other, under its own name.
     several = len(found.objects) > 1
-    paths = [target.with_stem(f"{target.stem}-{o.name}") if several else target for o in found.objects]
+    paths = [
+        target.with_stem(f"{target.stem}-{file_name(o.name)}") if several else target for o in found.objects
+    ]
     beside = [path.with_stem(f"{path.stem}_draft") for path in paths if form == "vllm"]
-    _not_over_existing([*paths, *beside], force)
+    for path in [*paths, *beside]:
+        check_output(path)
     for item, path in zip(found.objects, paths, strict=True):
         notes += formats.write(item, path, form, **{k: v for k, v in options.items() if v is not None})
         written.append(path)
@@ -124,9 +124,9 @@ def convert(
         return
     for path in written:
         what = "acceptance rates" if found.kind == "acceptance" else f"a {found.kind}"
-        click.echo(f"{source}: {what} in the format of {found.format}; written to {path} as {form}")
+        echo(f"{source}: {what} in the format of {found.format}; written to {path} as {form}")
     for note in notes:
-        click.echo(f"note: {note}")
+        echo(f"note: {note}")
 
 
 def _flat(objects: tuple[Any, ...]) -> list[str]:
@@ -135,15 +135,6 @@ def _flat(objects: tuple[Any, ...]) -> list[str]:
     from ..profile.lint import flatness
 
     return [f"{flat}." for o in objects if isinstance(o, StepProfile) and (flat := flatness(o))]
-
-
-def _not_over_existing(paths: list[Path], force: bool) -> None:
-    """Refuse to write over a file: with IN and OUT swapped it would be the one to be read."""
-    for path in paths:
-        if path.exists() and not force:
-            raise SpecschedError(
-                f"{path} exists already and would be lost; choose another OUT, or add --force"
-            )
 
 
 def _suffix_fits(target: Path, kind: str, form: str) -> None:

@@ -10,8 +10,16 @@ import click
 from ..errors import SpecschedError
 from ..extras import extra_module
 from . import inputs
-from .options import json_option, out_option, writable_folder
-from .output import print_json, wrote
+from .options import (
+    Group,
+    OutputFolder,
+    check_outputs,
+    force_option,
+    json_option,
+    out_option,
+    writable_folder,
+)
+from .output import echo, print_json, wrote
 from .values import Real, Whole
 
 HEADS = {"none": "none", "markov": "vanilla", "gated": "gated", "rnn": "rnn"}
@@ -27,7 +35,7 @@ device_option = click.option(
 )
 
 
-@click.group(short_help="Train a drafter, or run one and measure it.")
+@click.group(cls=Group, short_help="Train a drafter, or run one and measure it.")
 def drafter() -> None:
     """Train and evaluate drafters.
 
@@ -106,6 +114,7 @@ def evaluate(
     """
     if not prompts.is_file():
         raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
+    check_outputs(out, "eval.json")
     device = _device(device)
     from ..calibration import load_calibration
     from ..profile import load_profile
@@ -129,9 +138,9 @@ def evaluate(
     else:
         from .. import report
 
-        click.echo(report.drafter_text(found, target, model))
+        echo(report.drafter_text(found, target, model))
     if out is not None:
-        from ..files.disk import write_json
+        from ..files.output import write_json
 
         write_json(out / "eval.json", found)
         wrote([out / "eval.json"])
@@ -150,7 +159,7 @@ def evaluate(
     "-o",
     "--output",
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=OutputFolder(),
     required=True,
     metavar="FOLDER",
     help="Where the shards go; those already there are kept.",
@@ -229,7 +238,7 @@ def sample(prompts: Path, output: Path, shards: int | None, as_json: bool, **opt
             f"{prompts}: all {len(rows)} prompts are longer than {options['max_prompt']} tokens; "
             "raise --max-prompt"
         )
-    click.echo(f"{kept} prompts of {len(rows)} in {len(asked)} domains", err=True)
+    echo(f"{kept} prompts of {len(rows)} in {len(asked)} domains", err=True)
     longest = max(map(len, asked.values()))
     paths = write_shards(
         target,
@@ -240,16 +249,14 @@ def sample(prompts: Path, output: Path, shards: int | None, as_json: bool, **opt
         max_tokens=options["max_tokens"],
         temperature=options["temperature"],
         seed=options["seed"],
-        told=lambda text: click.echo(text, err=True),
+        told=lambda text: echo(text, err=True),
     )
     if as_json:
         print_json(
             {"schema": "specsched/samples/1", "shards": [str(path) for path in paths], "prompts": kept}
         )
     else:
-        click.echo(
-            f"{len(paths)} shards in {output}; specsched drafter train --text {output} learns from them"
-        )
+        echo(f"{len(paths)} shards in {output}; specsched drafter train --text {output} learns from them")
 
 
 @drafter.command()
@@ -265,7 +272,7 @@ def sample(prompts: Path, output: Path, shards: int | None, as_json: bool, **opt
     "-o",
     "--output",
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=OutputFolder(),
     required=True,
     metavar="FOLDER",
     help="The drafter's folder; an interrupted training goes on there.",
@@ -313,6 +320,7 @@ def sample(prompts: Path, output: Path, shards: int | None, as_json: bool, **opt
 )
 @device_option
 @inputs.seed_option
+@force_option
 @json_option
 def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
     """Train a drafter on text sampled from its target; resumable, seeded, on a CPU or a CUDA device.
@@ -323,6 +331,7 @@ def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
       specsched drafter train --target ./llama --text shards -o ./drafter --head rnn --layers 3 --device cuda
     """
     writable_folder(output)
+    check_outputs(output, "config.json", "model.safetensors")
     shards = sorted(text.glob("*.npz")) if text.is_dir() else []
     if not shards:
         raise SpecschedError(f"{text} holds no shards (*.npz); specsched drafter sample writes them")
@@ -348,7 +357,7 @@ def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
     else:
         from .. import report
 
-        click.echo(report.training_text(measured, str(output)))
+        echo(report.training_text(measured, str(output)))
 
 
 def _device(name: str) -> str:

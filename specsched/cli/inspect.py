@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from ..errors import SpecschedError
-from .options import file_option, json_option, not_over_input, out_option
-from .output import print_json, warn, wrote
+from .options import Command, check_outputs, file_option, json_option, out_option
+from .output import echo, print_json, warn, wrote
 
 CENSORED = "trimming was on where these rates were counted: they may be too high or too low"
 
 
-@click.command(short_help="What a file holds, what is wrong with it, its picture.")
+@click.command(cls=Command, short_help="What a file holds, what is wrong with it, its picture.")
 @click.argument("file", required=False)
 @file_option("--plot", what="Write the picture (PNG).")
 @json_option
@@ -33,7 +33,6 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
     if file is None:
         _list(as_json)
         return
-    not_over_input(plot, file)
     from ..files.kind import kind_of_file
     from ..inspection import find, inspect_object, load_any
 
@@ -44,25 +43,31 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
     else:
         held = load_any(file)
         found = inspect_object(held)
-    picture = _picture(held) if plot is not None or out is not None else None
-    written = []
     if out is not None:
-        from ..files.disk import write_json
-
-        plot = plot or out / f"{found['kind']}.png"
-        write_json(out / f"{found['kind']}.json", found)
-        written.append(out / f"{found['kind']}.json")
-    if plot is not None and picture is not None:
-        from ..report.pictures import write_picture
-
-        write_picture(plot, picture)
-        written.append(plot)
+        check_outputs(out, f"{found['kind']}.json", *([f"{found['kind']}.png"] * (plot is None)))
     if as_json:
         warn(found["warnings"])
         print_json(found)
     else:
-        click.echo(_text(held, found))
-    wrote(written)
+        echo(_text(held, found))
+    wrote(_write(held, found, plot, out))
+
+
+def _write(held: Any, found: dict[str, Any], plot: Path | None, out: Path | None) -> list[Path]:
+    """The document and the picture, where they are asked for; returns the files."""
+    from ..files.output import write_json
+    from ..report.pictures import write_picture
+
+    written = []
+    if out is not None:
+        plot = plot or out / f"{found['kind']}.png"
+        written.append(out / f"{found['kind']}.json")
+        write_json(written[-1], found)
+    picture = _picture(held) if plot is not None else None
+    if plot is not None and picture is not None:
+        write_picture(plot, picture)
+        written.append(plot)
+    return written
 
 
 def _converts_to_acceptance(path: Path) -> bool:
@@ -102,9 +107,9 @@ def _list(as_json: bool) -> None:
         print_json(names)
         return
     for kind, those in names.items():
-        click.echo(f"bundled {kind}:")
+        echo(f"bundled {kind}:")
         for name in those:
-            click.echo(f"  {name}")
+            echo(f"  {name}")
 
 
 def _text(held: Any, found: dict[str, Any]) -> str:

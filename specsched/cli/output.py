@@ -1,4 +1,4 @@
-"""What commands print: the answer on stdout, everything else on stderr."""
+"""What commands print: the answer on stdout, everything else on stderr; nothing a terminal would obey."""
 
 from __future__ import annotations
 
@@ -10,14 +10,31 @@ from typing import Any
 
 import click
 
-# --------------------------------------------------------------------------- errors
+from . import pipes
+
+
+def printable(text: str) -> str:
+    """`text` with what a terminal would obey written out (`\\x1b`), lines and tabs kept; our copies of pipes
+    by the names the user gave."""
+    for copy, given in pipes.names.items():
+        text = text.replace(copy, given)
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else _written_out(c) for c in text)
+
+
+def _written_out(character: str) -> str:
+    """`\\n`-like escapes of one character; what separates words in some script stays."""
+    return character if character.isspace() and ord(character) > 0xA0 else repr(character)[1:-1]
 
 
 def one_line(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(printable(text).split())
 
 
-# --------------------------------------------------------------------------- output
+def echo(text: str, err: bool = False) -> None:
+    """Print, on stdout or stderr, what may hold names and texts out of files."""
+    click.echo(printable(text), err=err)
 
 
 def command_line(ctx: click.Context) -> str:
@@ -28,7 +45,11 @@ def command_line(ctx: click.Context) -> str:
 
 def print_json(document: Any) -> None:
     """The answer as strict JSON (a NaN in it is a bug, never a value)."""
-    click.echo(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
+    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+    # JSON itself escapes what is below 32, but not 127 to 159 nor half characters.
+    if not text.isascii():
+        text = "".join(c if c.isprintable() or c in "\n " else json.dumps(c)[1:-1] for c in text)
+    click.echo(text.replace("\x7f", "\\u007f"))
 
 
 def warn(messages: Iterable[str]) -> None:
@@ -40,4 +61,4 @@ def warn(messages: Iterable[str]) -> None:
 def wrote(paths: Iterable[Path]) -> None:
     """Name the files written, on stderr."""
     for path in paths:
-        click.echo(f"wrote {path}", err=True)
+        echo(f"wrote {path}", err=True)

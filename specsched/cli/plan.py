@@ -7,13 +7,13 @@ from typing import Any
 import click
 
 from . import inputs
-from .options import json_option, out_option
+from .options import Command, check_outputs, json_option, out_option
 from .progress import Progress
 from .simulate import finish
 from .values import Real, Whole
 
 
-@click.command(short_help="How many GPUs a traffic needs, and at what cost.")
+@click.command(cls=Command, short_help="How many GPUs a traffic needs, and at what cost.")
 @inputs.together(
     inputs.trace_option,
     inputs.profile_option,
@@ -84,6 +84,7 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
     if rate is not None and arrivals is not None and arrivals.split(":")[0] in ("poisson", "gamma"):
         raise click.UsageError(f"--rate and --arrivals {arrivals} both state a rate; give one of them", ctx)
 
+    check_outputs(options["out"], "plan.json", "plan.png", "plan.html")
     from ..workload import parse_arrivals
 
     given = inputs.load_inputs(options["trace"], options["profile"], options["enabling_cost"])

@@ -10,8 +10,8 @@ import click
 from ..errors import SpecschedError
 from ..extras import extra_module
 from . import inputs
-from .options import file_option, json_option, not_over_input, out_option
-from .output import print_json, warn, wrote
+from .options import Group, check_outputs, file_option, json_option, out_option
+from .output import echo, print_json, warn, wrote
 from .progress import Progress
 from .values import Real, Whole
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 SOURCES = ["measure", "compose", "roofline"]
 
 
-@click.group(invoke_without_command=True, short_help="What a step costs: measured, composed, estimated.")
+@click.group(
+    cls=Group, invoke_without_command=True, short_help="What a step costs: measured, composed, estimated."
+)
 @click.option(
     "--gpu", metavar="GPU", help="h100, h200, a100, b200, l40s, ...; cpu measures the bundled model here."
 )
@@ -99,6 +101,7 @@ def profile(ctx: click.Context, /, **options: Any) -> None:
         )
     if options["model"] is None:
         options["model"] = "tiny" if options["gpu"].lower() == "cpu" else "qwen3-8b"
+    check_outputs(options["out"], "profile.png")
     made = {"measure": _measured, "compose": _composed, "roofline": _roofline}[options["source"]](options)
     _finish(made, options["output"], options["as_json"], options["out"])
 
@@ -152,27 +155,25 @@ def _roofline(options: dict[str, Any]) -> StepProfile:
 def _finish(made: StepProfile, output: Path | None, as_json: bool, out: Path | None) -> None:
     """Save the profile and show what it holds."""
     from .. import report
+    from ..files.output import check_output, file_name
     from ..inspection import inspect_profile
 
-    written = []
     if output is None:
-        output = (out or Path()) / f"{made.name}.json"
-        if output.exists():
-            raise SpecschedError(f"{output} is there already; name the file to write with -o")
-    made.save(output)
-    written.append(output)
-    if out is not None:
-        from ..report.pictures import profile_png, write_picture
-
-        write_picture(out / "profile.png", profile_png(made))
-        written.append(out / "profile.png")
+        output = (out or Path()) / f"{file_name(made.name)}.json"
+        check_output(output)
     found = inspect_profile(made)
     if as_json:
         warn(found["warnings"])
         print_json(made.to_dict())
     else:
-        click.echo(report.inspection_text(found))
-    wrote(written)
+        echo(report.inspection_text(found))
+    made.save(output)
+    wrote([output])
+    if out is not None:
+        from ..report.pictures import profile_png, write_picture
+
+        write_picture(out / "profile.png", profile_png(made))
+        wrote([out / "profile.png"])
 
 
 @profile.command("fit-overhead")
@@ -251,7 +252,7 @@ def fit_overhead(
         raise SpecschedError(
             f"no file {str(sweep)!r}; --sweep is a CSV with columns concurrency and tok_s_user"
         )
-    not_over_input(output, table, sweep)
+    check_outputs(out, "profile.png")
     from ..profile import load_profile
     from ..profile.overhead import fit_overhead as fit
     from ..profile.overhead import slower_loads
@@ -266,7 +267,7 @@ def fit_overhead(
     warn(slower_loads(made))
     _finish(made, output, as_json, out)
     if not as_json:
-        click.echo("\n" + overhead_text(made))
+        echo("\n" + overhead_text(made))
 
 
 def _replay(sweep: Sweep, setting: dict[str, Any]) -> Any:

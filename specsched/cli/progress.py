@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import click
+
+from .output import echo, one_line
+
+GRACE_SECONDS = 0.8
 
 
 class Progress:
@@ -48,7 +54,7 @@ class Progress:
             self._last_line = now
             count = f"{done}" if total is None else f"{done}/{total}"
             unit = self._unit if (done if total is None else total) == 1 else f"{self._unit}s"
-            click.echo(f"{count} {unit}, {now - self._start:.0f} s: {text}", err=True)
+            echo(f"{count} {unit}, {now - self._start:.0f} s: {text}", err=True)
 
     def _show_bar(self, done: int, total: int | None, text: str) -> None:
         if self._bar is None:
@@ -56,7 +62,7 @@ class Progress:
 
             self._bar = tqdm(total=total, unit=self._unit, leave=False, file=sys.stderr, dynamic_ncols=True)
         self._bar.total = total
-        self._bar.set_description_str(text, refresh=False)
+        self._bar.set_description_str(one_line(text), refresh=False)
         self._bar.update(done - self._bar.n)
 
     def __enter__(self) -> Progress:
@@ -77,3 +83,43 @@ class Progress:
             signal.signal(signal.SIGINT, self._handler)
         if self._bar is not None:
             self._bar.close()
+
+
+@contextlib.contextmanager
+def stopping_in_time() -> Iterator[None]:
+    """Inside the block, one interrupt ends the process within a second, whatever compiled code is at work.
+
+    Python hands an interrupt to the main thread only between two of its own steps; a compiler or a long
+    product of matrices has none. The system's part of the handler, though, writes to a descriptor at once: a
+    thread waits there, gives the tidy way out GRACE_SECONDS, and leaves when that was not enough.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(os, "pipe"):
+        yield
+        return
+    listening, telling = os.pipe()
+    os.set_blocking(telling, False)
+    finished = threading.Event()
+
+    def wait() -> None:
+        while True:
+            number = os.read(listening, 1)
+            if not number or finished.is_set():
+                return
+            if number[0] != signal.SIGINT or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+                continue
+            if not finished.wait(GRACE_SECONDS):
+                with contextlib.suppress(OSError):
+                    os.write(2, b"specsched: interrupted\n")
+                os._exit(130)
+
+    before = signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
+    watcher = threading.Thread(target=wait, name="interrupts", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        signal.set_wakeup_fd(before)
+        os.close(telling)
+        watcher.join(1.0)
+        os.close(listening)

@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from . import inputs
-from .options import json_option, out_option
-from .output import command_line, print_json, warn, wrote
+from .options import Command, check_outputs, json_option, out_option
+from .output import command_line, echo, print_json, warn, wrote
 from .progress import Progress
 from .values import Real, Whole, Wholes
 
 
-@click.command(short_help="How many users fit at a promised speed, under which policy.")
+@click.command(cls=Command, short_help="How many users fit at a promised speed, under which policy.")
 @inputs.together(
     inputs.trace_option,
     click.option("--sla", type=Real(above=0), metavar="S", help="Output tokens/s every user is promised."),
@@ -88,6 +88,7 @@ def simulate(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
+    check_outputs(options["out"], "answer.json", "pareto.png", "load.png", "report.html")
     given = _load(options)
     from .. import planner, report
 
@@ -112,6 +113,7 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
 
 
 def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
+    check_outputs(options["out"], "runs.json")
     given = _load(options)
     from .. import planner, report
 
@@ -157,10 +159,10 @@ def finish(
     document = without_nan(document)
     document["warnings"] = [*document.get("warnings", []), *inputs.said()]
     folder: Path | None = options["out"]
-    paths = write(document, folder, command_line(ctx)) if folder is not None else []
     if options["as_json"]:
         warn(document.get("warnings", []))
         print_json(document)
     else:
-        click.echo(text(document))
-    wrote(paths)
+        echo(text(document))
+    if folder is not None:
+        wrote(write(document, folder, command_line(ctx)))

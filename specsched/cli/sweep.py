@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from ..extras import extra_module
-from .options import json_option, out_option, writable_folder
-from .output import print_json, warn
+from .options import Command, json_option, out_option, writable_folder
+from .output import echo, print_json, warn
 from .progress import Progress
 from .values import Whole
 
 
-@click.command(short_help="Grids of runs, resumable, here or on a cluster.")
+@click.command(cls=Command, short_help="Grids of runs, resumable, here or on a cluster.")
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.option(
     "--cluster",
@@ -75,6 +75,6 @@ def sweep(
     else:
         from .. import report
 
-        click.echo(report.sweep_text(summary))
+        echo(report.sweep_text(summary))
     if summary["failed"]:
         ctx.exit(1)

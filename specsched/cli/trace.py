@@ -10,15 +10,15 @@ import click
 from ..errors import SpecschedError
 from ..extras import extra_module
 from . import inputs
-from .options import file_option, json_option, not_over_input, out_option
-from .output import print_json, warn, wrote
+from .options import Group, check_outputs, file_option, json_option, out_option
+from .output import echo, print_json, warn, wrote
 from .values import Real, Whole
 
 if TYPE_CHECKING:
     from ..trace import Trace
 
 
-@click.group(short_help="Record a trace, or synthesise one.")
+@click.group(cls=Group, short_help="Record a trace, or synthesise one.")
 def trace() -> None:
     """Make a confidence trace: what a drafter proposes and what its target accepts.
 
@@ -131,7 +131,6 @@ def synth(acceptance: Any, output: Path | None, out: Path | None, as_json: bool,
     if isinstance(acceptance, tuple):
         acceptance, note = _stated(*acceptance)
     elif Path(acceptance).is_file():
-        not_over_input(path, acceptance)
         acceptance, note = _rates(Path(acceptance))
     made = synthesise(acceptance, name=path.stem, note=note, **options)
     _finish(made, path, out, as_json)
@@ -142,6 +141,7 @@ def _required(output: Path | None, out: Path | None) -> Path:
         if out is None:
             raise click.UsageError("give -o FILE, the trace to write, or --out DIR")
         output = out / "trace.parquet"
+        check_outputs(out, "trace.parquet", "trace.json", "trace.png")
     if output.suffix != ".parquet":
         raise SpecschedError(f"{output} does not end in .parquet; a trace is a Parquet file")
     return output
@@ -180,22 +180,22 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
     from .. import report
     from ..inspection import inspect_trace
 
-    made.save(path)
     found = inspect_trace(made)
-    written = [path]
-    if out is not None:
-        from ..files.disk import write_json
-        from ..report.pictures import trace_png, write_picture
-
-        written += [out / "trace.json", out / "trace.png"]
-        write_json(written[1], found)
-        write_picture(written[2], trace_png(made))
     if as_json:
         warn(found["warnings"])
         print_json(found)
     else:
-        click.echo(report.inspection_text(found))
-    wrote(written)
+        echo(report.inspection_text(found))
+    made.save(path)
+    wrote([path])
+    if out is not None:
+        from ..files.output import write_json
+        from ..report.pictures import trace_png, write_picture
+
+        written = [out / "trace.json", out / "trace.png"]
+        write_json(written[0], found)
+        write_picture(written[1], trace_png(made))
+        wrote(written)
 
 
 @trace.command()
@@ -291,6 +291,6 @@ def record(output: Path | None, out: Path | None, prompts: Path, as_json: bool, 
     names = options.pop("target"), options.pop("drafter")
     options["dtype"] = getattr(torch, options["dtype"])
     made = record_trace(
-        *names, prompts, path, names=names, progress=lambda text: click.echo(text, err=True), **options
+        *names, prompts, path, names=names, progress=lambda text: echo(text, err=True), **options
     )
     _finish(made, path, out, as_json)

@@ -8,7 +8,7 @@ import click
 
 from .inputs import DEFAULT_PROFILE
 from .options import json_option
-from .output import print_json
+from .output import echo, print_json
 
 
 @click.command(short_help="Compile the kernels once, before the first answer.")
@@ -41,4 +41,4 @@ def warmup(as_json: bool) -> None:
     if as_json:
         print_json({"schema": "specsched/warmup/1", "seconds": round(seconds, 3)})
     else:
-        click.echo(f"kernels are ready after {seconds:.1f} s")
+        echo(f"kernels are ready after {seconds:.1f} s")

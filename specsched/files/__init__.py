@@ -1,14 +1,16 @@
 """Files: how they are found, read and written.
 
-disk        bundled names, atomic writes, JSON
+disk        bundled names
 strict      JSON and TOML with their size, depth and digits bounded
 guard       errors of libraries turned into one sentence that names the file
+output      where every write is decided: what may be written over, atomically
 reader      typed fields of a JSON document, with errors that name the entry
 kind        what a file is, by its content
 """
 
-from .disk import atomic_write, bundled_dir, bundled_names, one_line_lists, resolve, write_json
+from .disk import bundled_dir, bundled_names, one_line_lists, resolve
 from .guard import reading
+from .output import atomic_write, write_json
 from .reader import Reader
 from .strict import read_json
 

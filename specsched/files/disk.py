@@ -1,4 +1,4 @@
-"""Reading and writing files safely: atomic writes, JSON with clear errors, bundled names.
+"""Finding and reading files: bundled names, JSON with clear errors.
 
 A bundled name is a file of `profiles/`, `traces/` or `models/`: beside the package in a checkout,
 inside it (`specsched/_bundled/`) when installed from a wheel.
@@ -6,14 +6,11 @@ inside it (`specsched/_bundled/`) when installed from a wheel.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import json
 import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ..errors import SpecschedError
 from .strict import read_json as read_json
@@ -66,38 +63,3 @@ def resolve(name: str | os.PathLike[str], kind: str, suffix: str, error: type[Sp
         f"no file {str(name)!r} and no bundled {kind} of that name; {hint}"
         f"bundled {kind}: {', '.join(names) or 'none'}"
     )
-
-
-@contextlib.contextmanager
-def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a temporary file beside `path`, renamed over it only when the block ends without an error."""
-    path = Path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    except OSError as e:
-        raise SpecschedError(
-            f"cannot write {path}: {e.strerror or e}; choose a folder you may write to"
-        ) from None
-    try:
-        os.fchmod(fd, 0o666 & ~_umask())
-        with os.fdopen(fd, mode, encoding=None if "b" in mode else "utf-8") as stream:
-            yield stream
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def write_json(path: str | os.PathLike[str], document: Any) -> None:
-    """Write JSON atomically: two-space indent, no NaN (a NaN in a result is a bug, not a value)."""
-    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
-    with atomic_write(path) as stream:
-        stream.write(text + "\n")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError, quoted
-from ..files.disk import write_json
+from ..files.output import write_json
 from ..files.reader import kind_of
 
 SCHEMA = "specsched/acceptance/1"

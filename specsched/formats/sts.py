@@ -8,8 +8,8 @@ import numpy as np
 
 from ..calibration import Calibration
 from ..errors import FormatError
-from ..files.disk import write_json
 from ..files.guard import reading
+from ..files.output import write_json
 from .document import Hints
 from .opened import Opened
 from .values import integer, number, numbers, text

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
-from ..files.disk import write_json
+from ..files.output import write_json
 from ..profile import StepProfile
 from .document import Hints, build, curve, imported
 from .export import AdditiveParts

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ProfileError
-from ..files.disk import atomic_write, one_line_lists, read_json, resolve
+from ..files.disk import one_line_lists, read_json, resolve
 from ..files.guard import reading
 from ..files.kind import refuse_other_kind
+from ..files.output import atomic_write
 from ..files.reader import Reader
 from .curve import Curve
 from .document import MOST_SECONDS, points, read_capture, read_counts, read_curve, read_provenance

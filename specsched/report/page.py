@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files.disk import atomic_write, write_json
+from ..files.output import atomic_write, write_json
 from . import plan, tables
 from .plots import load_png, pareto_png, plan_png
 from .text import share

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files.disk import atomic_write
+from ..files.output import atomic_write
 from .plots import BLUE, FAINT, GREEN, INK, ORANGE, RED, dress, figure, png
 
 if TYPE_CHECKING:

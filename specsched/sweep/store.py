@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import WorkloadError
-from ..files.disk import atomic_write
+from ..files.output import atomic_write
 
 Row = dict[str, Any]
 # part-PID-TIME(-CHECKSUM).parquet: parts of earlier versions have no checksum.
@@ -49,6 +49,7 @@ class Store:
         The lock goes with the process that holds it, however that ends.
         """
         path = self.folder / "lock"
+        self._refuse_foreign(path)
         try:
             self.parts.mkdir(parents=True, exist_ok=True)
             stream = path.open("a+")
@@ -70,6 +71,19 @@ class Store:
             stream.write(f"process {os.getpid()} on {os.uname().nodename}\n")
             stream.flush()
             yield
+
+    def _refuse_foreign(self, lock: Path) -> None:
+        """Leave what another made under the names of a sweep's files."""
+        for name in (self.folder, self.parts):
+            if name.exists() and not name.is_dir():
+                raise WorkloadError(f"{name} is a file; give another --out")
+        results = self.folder / "results.parquet"
+        if results.exists() and not lock.exists() and not any(self.parts.glob("part-*.parquet")):
+            raise WorkloadError(f"{results} is not of a sweep and would be lost; give another --out")
+        if lock.exists() and (not lock.is_file() or lock.stat().st_size > 400):
+            raise WorkloadError(f"{lock} is not the lock of a sweep; give another --out")
+        if lock.exists() and lock.stat().st_size and not lock.read_bytes().startswith(b"process "):
+            raise WorkloadError(f"{lock} is not the lock of a sweep; give another --out")
 
     def rows(self) -> dict[str, Row]:
         """Rows already on disk by key; a later row of the same point replaces an earlier one.
@@ -105,7 +119,7 @@ class Store:
         if self._kept:
             raw = _as_parquet(self._kept)
             name = f"part-{os.getpid()}-{time.time_ns():016x}-{_checksum(raw)}.parquet"
-            with atomic_write(self.parts / name, "wb") as stream:
+            with atomic_write(self.parts / name, "wb", own=True) as stream:
                 stream.write(raw)
             self._kept = []
         self._flushed = time.monotonic()
@@ -137,7 +151,7 @@ def _table(part: Path, raw: bytes) -> list[Row]:
 
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Rows as Parquet, atomically; columns in the order in which they first appear, missing values null."""
-    with atomic_write(path, "wb") as stream:
+    with atomic_write(path, "wb", own=True) as stream:
         stream.write(_as_parquet(rows))
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import TraceError
-from ..files.disk import atomic_write
+from ..files.output import atomic_write
 from ..files.reader import kind_of
 from .columns import whole_numbers
 

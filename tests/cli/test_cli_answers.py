@@ -261,7 +261,7 @@ def test_a_profile_is_not_written_over_unasked(folder: Path) -> None:
     before = written.read_bytes()
     again = run(*words)
     assert again.exit_code == 2
-    assert "-o" in again.stderr
+    assert "--force" in again.stderr
     assert written.read_bytes() == before
 
 

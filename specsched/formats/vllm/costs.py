@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import FormatError
-from ...files.disk import atomic_write
+from ...files.output import atomic_write
 from ...profile import StepProfile
 from ..document import Hints, build, ceil_steps, curve, imported
 from ..opened import Opened, open_file

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ...errors import FormatError
-from ...files.disk import atomic_write, bundled_dir, read_json, write_json
+from ...files.disk import bundled_dir, read_json
+from ...files.output import atomic_write, write_json
 from .config import DrafterConfig
 
 IDS = "draft_vocab_ids"

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...files.disk import atomic_write
+from ...errors import TraceError
+from ...files.output import atomic_write, damaged
 from ..drafter.base import Drafter
 from ..engine.sampling import ACCEPT, DRAFT, RESIDUAL, draw, laws, residual, uniforms
 from ..target.decoder import Target
@@ -107,13 +108,18 @@ def save_texts(path: Path, texts: list[Text]) -> None:
     them."""
     buffer = io.BytesIO()
     torch.save([tuple(text) for text in texts], buffer)
-    with atomic_write(path, "wb") as stream:
+    with atomic_write(path, "wb", own=True) as stream:
         stream.write(buffer.getvalue())
 
 
 def load_texts(path: Path, device: torch.device) -> list[Text]:
     """Texts written by `save_texts`."""
-    return [Text(*fields) for fields in torch.load(path, map_location=device, weights_only=True)]
+    with damaged(path, TraceError, "delete it, and its texts are sampled again"):
+        kept = [Text(*fields) for fields in torch.load(path, map_location=device, weights_only=True)]
+        for text in kept:
+            if not (isinstance(text.tokens, torch.Tensor) and isinstance(text.prompt, int)):
+                raise ValueError("texts of another shape")
+        return kept
 
 
 @torch.no_grad()

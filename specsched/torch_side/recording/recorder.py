@@ -8,13 +8,14 @@ Every batch becomes a part before the next one starts, so an interrupted recordi
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import io
 import json
 import os
 import platform
-import shutil
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ import numpy as np
 import torch
 
 from ...errors import TraceError
-from ...files.disk import atomic_write, read_json, write_json
+from ...files.disk import read_json
+from ...files.output import atomic_write, damaged, write_json
 from ...trace import Trace
 from ..drafter.base import Drafter
 from ..drafter.dspark import load_drafter
@@ -309,13 +311,17 @@ class _Parts:
         if folder is None:
             return
         about = folder / "settings.json"
-        if about.is_file() and (before := read_json(about, TraceError)) != fingerprint:
+        self._refuse_foreign()
+        before = read_json(about, TraceError) if about.is_file() else None
+        if before is not None and not isinstance(before, dict):
+            raise TraceError(f"{about} is not of a recording; delete it, or record to another file")
+        if before is not None and before != fingerprint:
             different = sorted(k for k in fingerprint if before.get(k) != fingerprint[k])
             raise TraceError(
                 f"{folder} holds an unfinished recording with other settings ({', '.join(different)}); "
                 "finish it with those, delete the folder, or record to another file"
             )
-        write_json(about, fingerprint)
+        write_json(about, fingerprint, own=True)
 
     def _path(self, number: int) -> Path | None:
         return None if self.folder is None else self.folder / f"part-{number:05d}.npz"
@@ -324,7 +330,7 @@ class _Parts:
         path = self._path(number)
         if path is None or not path.is_file():
             return None
-        with np.load(path) as z:
+        with damaged(path, TraceError, "delete it, and its batch is recorded again"), np.load(path) as z:
             cut = np.cumsum(z["counts"])[:-1]
             columns = (np.split(z[name], cut) for name in ("position", "confidence_logit", "accepted"))
             rows = [Rows(*columns_of_one) for columns_of_one in zip(*columns, strict=True)]
@@ -345,9 +351,37 @@ class _Parts:
             arrays[name] = np.concatenate([r[i] for r in rows]) if rows else np.zeros(0)
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
-        with atomic_write(path, "wb") as stream:
+        with atomic_write(path, "wb", own=True) as stream:
             stream.write(buffer.getvalue())
 
+    def _refuse_foreign(self) -> None:
+        """A folder that holds anything else than parts is somebody's own."""
+        if self.folder is None or not os.path.lexists(self.folder):
+            return
+        if self.folder.is_symlink() or not self.folder.is_dir():
+            raise TraceError(f"{self.folder} is not a folder of parts; record to another file")
+        for entry in sorted(self.folder.iterdir()):
+            if not _is_part(entry):
+                raise TraceError(
+                    f"{self.folder} holds {entry.name!r}, which is not of a recording; move it elsewhere, or "
+                    "record to another file"
+                )
+
     def remove(self) -> None:
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        """Delete the parts, and the folder where nothing else is in it."""
+        if self.folder is None or not self.folder.is_dir():
+            return
+        for entry in self.folder.iterdir():
+            if _is_part(entry):
+                entry.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+
+def _is_part(path: Path) -> bool:
+    """Whether a file of a folder of parts is one that a recording writes there (or left half written)."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    name = path.name
+    own = name == "settings.json" or re.fullmatch(r"part-\d{5,}\.npz", name)
+    return bool(own or re.fullmatch(r"\.specsched-[0-9a-f]{16}\.tmp", name))

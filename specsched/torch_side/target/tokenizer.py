@@ -17,7 +17,8 @@ from typing import Any
 import regex
 
 from ...errors import SpecschedError
-from ...files.disk import read_json, write_json
+from ...files.disk import read_json
+from ...files.output import write_json
 
 GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CHATML = (

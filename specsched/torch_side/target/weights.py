@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ...files.disk import atomic_write, bundled_dir, read_json, write_json
+from ...files.disk import bundled_dir, read_json
+from ...files.output import atomic_write, write_json
 from .config import TargetConfig
 from .decoder import Target
 from .tokenizer import Tokenizer

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ...errors import SpecschedError
-from ...files.disk import atomic_write
+from ...files.output import atomic_write, damaged
 from ..engine.prompts import Prompt
 from ..engine.sampling import TARGET, draw, laws, uniforms
 from ..target.cache import KVCache
@@ -160,10 +160,17 @@ def write_shard(path: Path, rows: list[tuple[list[int], list[int], Prompt]]) -> 
 
 def read_shard(path: Path) -> list[tuple[np.ndarray, np.ndarray, str]]:
     """Rows of a shard: (prompt ids int32, response ids int32, domain)."""
-    with np.load(path) as z:
-        p, r = z["prompt_offsets"], z["response_offsets"]
-        prompts, responses = z["prompt_ids"], z["response_ids"]
-        names = [str(z["domain_names"][d]) for d in z["domain"]]
+    with damaged(path, SpecschedError, "delete it, and `specsched drafter sample` makes it again"):
+        with np.load(path) as z:
+            p, r = z["prompt_offsets"], z["response_offsets"]
+            prompts, responses = z["prompt_ids"], z["response_ids"]
+            names = [str(z["domain_names"][d]) for d in z["domain"]]
+        for offsets, ids in ((p, prompts), (r, responses)):
+            whole = all(a.ndim == 1 and a.dtype.kind == "i" for a in (offsets, ids))
+            if not whole or len(offsets) != len(names) + 1 or offsets[0] != 0 or offsets[-1] != len(ids):
+                raise ValueError("offsets and tokens that do not fit together")
+            if (np.diff(offsets) < 0).any():
+                raise ValueError("falling offsets")
     return [(prompts[p[i] : p[i + 1]], responses[r[i] : r[i + 1]], names[i]) for i in range(len(names))]
 
 

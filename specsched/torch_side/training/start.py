@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...errors import SpecschedError
+from ...files.output import damaged
 from ..drafter.base import Drafter
 from ..drafter.heads import ConfidenceHead
 from ..target.decoder import Target
@@ -47,10 +48,12 @@ def warm_start(drafter: Drafter, scale: Tensor, checkpoint: Path) -> None:
 
 def read_training_checkpoint(path: Path) -> dict[str, Any]:
     """The dictionary `Trainer.save` wrote (tensors and plain values only)."""
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as e:  # a damaged pickle fails in many ways
-        raise SpecschedError(f"{path}: {e}; not a training checkpoint, or a damaged one: delete it") from None
+    with damaged(path, SpecschedError, "it is no training checkpoint of ours: move it elsewhere"):
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        missing = {"weights", "optimiser", "done", "settings", "config", "draft_ids", "scale"} - state.keys()
+        if missing:
+            raise KeyError(min(missing))
+        return dict(state)
 
 
 def draft_vocabulary(text: TrainingText, vocab_size: int, size: int | None) -> tuple[Tensor | None, float]:

@@ -29,7 +29,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecschedError
-from ...files.disk import read_json, write_json
+from ...files.disk import read_json
+from ...files.output import write_json
 from ..drafter.base import TeacherBatch
 from ..target.decoder import Target
 from .losses import TargetLaw
@@ -85,6 +86,9 @@ def cache_shard(
                 f"{folder} was made from other text, layers or target; delete it or give another cache folder"
             )
         return
+    for there in folder.iterdir() if folder.is_dir() else ():
+        if there.name not in ("tokens.npy", "features.npy", "hidden.npy", "top_ids.npy", "top_p.npy"):
+            raise SpecschedError(f"{folder} holds {there.name!r}, not a cache of ours; give another folder")
     folder.mkdir(parents=True, exist_ok=True)
     n = sum(len(p) + len(r) for p, r, _ in rows)
     d, width = target.config.hidden_size, len(layers) * target.config.hidden_size
@@ -121,7 +125,7 @@ def cache_shard(
             arrays["top_p"][at : at + len(ids)] = p.cpu().numpy()
     for array in arrays.values():
         array.flush()
-    write_json(folder / "meta.json", meta)
+    write_json(folder / "meta.json", meta, own=True)
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecschedError
-from ...files.disk import atomic_write
+from ...files.output import atomic_write
 from ..drafter.base import Drafter
 from ..drafter.config import DrafterConfig
 from ..drafter.dspark import make_drafter, save_drafter
@@ -187,7 +187,7 @@ class Trainer:
             "draft_ids": self.drafter.draft_ids,
             "scale": self.text.scale,
         }
-        with atomic_write(path, "wb") as stream:
+        with atomic_write(path, "wb", own=True) as stream:
             torch.save(state, stream)
 
     def load(self, path: Path) -> None:
