@@ -13,6 +13,7 @@ from planner_oracle import BLOCK, bootstrap, line, load_passes, promises, varied
 from specsched.planner import answer, capacity
 from specsched.planner.answer import crossovers
 from specsched.planner.capacity import FEWEST_POINTS
+from specsched.planner.headline import headline
 from specsched.profile import StepProfile
 from specsched.schedule import make
 from specsched.simulator import simulate
@@ -175,6 +176,66 @@ def test_loads_without_a_price_lead_nowhere() -> None:
     a = told("fixed:1", {1: 100.0, 2: 100.0, 3: 100.0, 4: None})
     b = told("fixed:2", {1: 90.0, 2: 500.0, 3: None, 4: None}, unpriced=(2,))
     assert crossovers([a, b], [1, 2, 3, 4]) == []
+
+
+# -- the sentence ------------------------------------------------------------------------------------------
+
+
+def concluded(recommended: str | None, **policies: dict[str, Any]) -> str:
+    """The sentence of an answer in which each policy carries 40 ~ 44, 42 of them, but for what is given."""
+    plain = {"lossless": True, "capacity": 42, "capacity_interval": [40, 44], "binds": "speed"}
+    rows = [
+        plain
+        | {
+            "policy": name.replace("_", ":"),
+            "at_capacity": {"tps_user": {"p05": 88.0}},
+            "throughput_at_capacity": 9.0,
+        }
+        | changes
+        for name, changes in policies.items()
+    ]
+    return headline({"sla_tps": 80.0, "sla_fraction": 0.9, "recommended": recommended, "policies": rows})
+
+
+def test_the_sentence_compares_with_drafting_nothing() -> None:
+    off = {"capacity": 20, "capacity_interval": [19, 21]}
+    text = concluded("lagged:2", off=off, lagged_2={})
+    for part in ("lagged:2 carries 42 users", "40 ~ 44", "80 tokens/s", "90%", "2.10 times", "(20)"):
+        assert part in text, part
+    assert "without drafting nobody" in concluded("lagged:2", off=off | {"capacity": 0}, lagged_2={})
+    assert "may not pay" in concluded(
+        "lagged:2", off={"capacity": 39, "capacity_interval": [38, 40]}, lagged_2={}
+    )
+    assert "may not pay" not in concluded(
+        "lagged:2", off={"capacity": 38, "capacity_interval": [37, 39]}, lagged_2={}
+    )
+    alone = concluded("lagged:2", lagged_2={})
+    assert "times" not in alone
+    assert "without drafting" not in alone
+
+
+def test_the_sentence_names_who_is_level() -> None:
+    off = {"capacity": 20, "capacity_interval": [19, 21]}
+    near, far = {"capacity_interval": [30, 42]}, {"capacity_interval": [30, 41]}
+    lossy = {"lossless": False}
+    text = concluded("lagged:2", off=off, lagged_2={}, fixed_4=near, fixed_1=far, **{"global": lossy})
+    assert "fixed:4 within the noise" in text
+    assert "fixed:1" not in text
+    assert "global" not in text
+
+
+def test_the_sentence_says_when_drafting_does_not_pay() -> None:
+    text = concluded("off", off={}, fixed_1={"capacity": 30}, fixed_4={"capacity": 35})
+    assert "does not pay" in text
+    assert "fixed:4 35" in text
+    assert "does not pay" not in concluded("off", off={})
+    assert "No lossless policy" in concluded(None, off={"capacity": 0})
+
+
+@pytest.mark.parametrize("binds", ["profile", "ladder"])
+def test_a_capacity_at_which_something_else_ends_is_a_least(binds: str) -> None:
+    assert "at least 42 users" in concluded("lagged:2", lagged_2={"binds": binds})
+    assert "at least" not in concluded("lagged:2", lagged_2={})
 
 
 # -- warnings, and what is left out ------------------------------------------------------------------------
