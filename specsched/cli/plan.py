@@ -73,7 +73,7 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
     \b
     Examples:
       specsched plan --trace qwen3-4b-chat --sla 80 --rate 50
-      specsched plan --trace chat --profile my.json --sla 60 --rate 20 --gpu-cost 2.5 --ttft-ms 500
+      specsched plan --trace chat --profile my.json --sla 60 --rate 20 --prefill chunked --ttft-ms 500
       specsched plan --trace chat --sla 60 --arrivals azure.csv --rate 30 --out plan
     """
     rate, arrivals = options["rate"], options["arrivals"]
