@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 CORE := .venv-core
+LOWEST := .venv-lowest
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test test-core test-deep coverage mutants lint bench validate clean
+.PHONY: demo test test-core test-lowest test-deep coverage mutants lint bench validate clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +39,14 @@ $(CORE)/.test: pyproject.toml
 
 test-core: $(CORE)/.test
 	$(CORE)/bin/python -m pytest -n 2
+
+# The lowest versions that pyproject.toml claims. matplotlib 3.8 needs a pyparsing of its time.
+test-lowest: pyproject.toml
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct -e . 'pyparsing<3.2'
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST) -e '.[test-core]'
+	$(LOWEST)/bin/python -m pytest -n 2 --ignore=tests/project
 
 # Ten times the hypothesis examples of `make test`.
 test-deep: $(VENV)/.test
@@ -71,4 +80,4 @@ validate: $(VENV)/.test
 	$(BIN)/python scripts/validate.py
 
 clean:
-	rm -rf $(VENV) $(CORE) demo-out
+	rm -rf $(VENV) $(CORE) $(LOWEST) demo-out
