@@ -44,7 +44,7 @@ test-core: $(CORE)/.test
 test-lowest: pyproject.toml
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check uv
-	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct -e . 'pyparsing<3.2'
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct -e . 'pyparsing>=3.1,<3.2'
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST) -e '.[test-core]'
 	$(LOWEST)/bin/python -m pytest -n 2 --ignore=tests/project
 
