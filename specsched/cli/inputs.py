@@ -144,10 +144,10 @@ def load_inputs(trace: str, profile: str, enabling_cost: float | None) -> Inputs
     from ..profile import load_profile
     from ..trace import load_trace
 
-    step_profile: StepProfile = _given(profile, "profile", load_profile)
+    step_profile: StepProfile = load_given(profile, "profile", load_profile)
     if enabling_cost is not None:
         step_profile = with_enabling_cost(step_profile, enabling_cost)
-    given = Inputs(_given(trace, "trace", load_trace), step_profile)
+    given = Inputs(load_given(trace, "trace", load_trace), step_profile)
     said().extend(_idle(given.profile))
     return given
 
@@ -158,7 +158,7 @@ def said() -> list[str]:
     return [] if context is None else context.meta.setdefault("specsched.said", [])
 
 
-def _given(name: str, kind: str, load: Callable[[str], Any]) -> Any:
+def load_given(name: str, kind: str, load: Callable[[str], Any]) -> Any:
     """The file or bundled name, else what `specsched convert` would make of it."""
     try:
         return load(name)

@@ -259,12 +259,20 @@ def fit_overhead(
     from ..profile.speeds import read_sweep
     from ..report.overhead import overhead_text
 
-    held, base = read_sweep(sweep, arm), load_profile(table)
+    held, base = read_sweep(sweep, arm), inputs.load_given(table, "profile", load_profile)
+    warn(inputs.said())
     replay = _replay(held, setting)
     if setting["context"] and base.attention is None:
         warn([f"profile {base.name!r} states no attention cost: --context changes nothing"])
     made = fit(base, held, context=setting["context"], replay=replay)
     warn(slower_loads(made))
+    if replay is None and setting["context"] is None:
+        warn(
+            [
+                "the prompt length of the sweep is not given: right where they were prefilled elsewhere; "
+                "else give --prompt-tokens, or --prefill chunked later counts their prefill twice"
+            ]
+        )
     _finish(made, output, as_json, out)
     if not as_json:
         echo("\n" + overhead_text(made))

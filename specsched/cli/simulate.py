@@ -97,7 +97,9 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
             given.trace,
             given.profile,
             options["sla"],
-            policies=inputs.canonical_policies(options["policies"], given.trace.block_size),
+            policies=inputs.canonical_policies(
+                options["policies"], options["block_size"] or given.trace.block_size
+            ),
             concurrency=options["concurrency"],
             sla_fraction=options["sla_fraction"],
             requests=options["requests"],

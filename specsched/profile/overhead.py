@@ -89,6 +89,7 @@ def fit_overhead(
             "max_relative_error": float(error.max()),
             "left_out_max_relative_error": _left_out(held, measured - extra, extra),
             "samples": len(requests),
+            "prompts": "replayed" if replay is not None else "unknown" if context is None else "elsewhere",
             "law": None if growth is None else list(growth.coefficients),
             "scatter": None if growth is None else growth.scatter,
             "loads": requests.tolist(),

@@ -73,6 +73,18 @@ def mismatch(trace: Trace, profile: StepProfile, block_size: int) -> str | None:
     return "; ".join(said) or None
 
 
+def prefill_twice(profile: StepProfile, prefill: str) -> list[str]:
+    """What must be said where chunks are priced beside an overhead that may hold those of its sweep."""
+    fit = (profile.fit or {}).get("overhead")
+    unknown = isinstance(fit, dict) and fit.get("prompts", "unknown") == "unknown"
+    if prefill != "chunked" or not unknown:
+        return []
+    return [
+        f"overhead of profile {profile.name!r} was fitted without the prompts of its sweep: if the engine "
+        "prefilled them, their chunks are counted twice here; fit it again with --prompt-tokens"
+    ]
+
+
 def refuse_long_context(profile: StepProfile, context: int | None) -> None:
     """Raise WorkloadError for a fixed context that the model does not have."""
     most = profile.model.get("max_context") or 0

@@ -19,7 +19,7 @@ from ..profile.profile import NO_LIMIT, ProfileTables
 from ..randomness import check_seed, generator
 from ..schedule import Lagged, Policy, is_bundled, make
 from ..trace import Trace, load_trace
-from .mismatch import long_requests, refuse_long_context
+from .mismatch import long_requests, prefill_twice, refuse_long_context
 from .replay import ROUTE, Replay
 from .requests import Requests, closed_loop, open_loop
 from .result import SimResult, summarise
@@ -117,7 +117,8 @@ class Run:
         self.tables = tables
         refuse_long_context(profile, serving.context)
         self._refuse_what_never_fits()
-        self.too_long = [] if serving.context is not None else self._too_long()
+        self.doubts = prefill_twice(profile, serving.prefill)
+        self.doubts += [] if serving.context is not None else self._too_long()
 
     def _too_long(self) -> list[str]:
         """What must be said of requests longer than the model's context; in a closed loop, traced ones."""
@@ -174,7 +175,7 @@ class Run:
             lossless=policy.lossless(sees_token),
             summary=summary,
             warnings=[
-                *self.too_long,
+                *self.doubts,
                 *run_warnings(summary, policy, sees_token, self.kv_capacity, self.profile),
             ],
             replay=self.replay,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -100,3 +101,12 @@ def test_convert_and_inspect_agree_on_drafting_and_on_a_flat_table(folder: Path)
     assert "the cost of drafting is inside" in converted
     assert "off is charged for drafting too" in inspected
     assert "drafting costs nothing" not in inspected
+
+
+def test_fixed_without_a_number_is_the_block_that_is_replayed(folder: Path) -> None:
+    words = ["--trace", "qwen3-4b-chat", "--sla", "80", "--policy", "fixed", "--block-size", "5"]
+    result = CliRunner().invoke(
+        main, ["simulate", *words, "--concurrency", "4", "--requests", "30", "--json"]
+    )
+    assert result.exit_code == 0, result.output
+    assert [row["policy"] for row in json.loads(result.stdout)["policies"]] == ["fixed:5"]

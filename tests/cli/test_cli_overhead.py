@@ -76,5 +76,10 @@ def test_the_table_of_loads_is_shown_and_kept(folder: Path) -> None:
     assert overhead["refitted_tok_s_user"] == pytest.approx([110.0, 90.0, 60.0], rel=3e-3)
 
 
+def test_prompts_that_are_not_given_are_asked_for(folder: Path) -> None:
+    assert "the prompt length of the sweep is not given" in " ".join(fit("table.json").stderr.split())
+    assert "is not given" not in fit("table.json", "--context", "100").stderr
+
+
 def test_a_context_that_changes_nothing_is_told(folder: Path) -> None:
     assert "--context changes nothing" in " ".join(fit("table.json", "--context", "900").stderr.split())

@@ -68,3 +68,17 @@ def test_attention_of_the_sweep_is_not_counted_twice():
     for users in LOADS:
         assert replay(fitted, users) == pytest.approx(replay(truth, users), rel=0.005)
         assert float(fitted.overhead(users)) == pytest.approx(1e-3 * users**0.5, rel=0.05)
+
+
+def test_an_overhead_of_unknown_prompts_is_doubted_where_chunks_are_priced():
+    from specsched.simulator.mismatch import prefill_twice
+
+    loads = (LOADS, [1.0 / (0.006 + 1e-3 * r**0.5) for r in LOADS])
+    bare = StepProfile.from_dict({**profile().to_dict(), "attention": None})
+    unknown = fit_overhead(bare, loads)
+    assert "counted twice" in prefill_twice(unknown, "chunked")[0]
+    assert not prefill_twice(unknown, "disaggregated")
+    assert not prefill_twice(fit_overhead(bare, loads, context=500.0), "chunked")
+    replayed = fit_overhead(bare, loads, replay=lambda p, r: 1.0 / p.seconds(r, r, 0, draft=False))
+    assert not prefill_twice(replayed, "chunked")
+    assert not prefill_twice(bare, "chunked")
