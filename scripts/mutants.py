@@ -52,7 +52,7 @@ def read_table(path: Path = TABLE) -> list[Mutant]:
     return [
         Mutant(m["what"], m["file"], m["old"], m["new"], tuple(group["tests"]), group.get("compiled", True))
         for group in tomllib.loads(path.read_text())["group"]
-        for m in group["mutants"]
+        for m in group.get("mutants", [])
     ]
 
 
@@ -145,7 +145,7 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time, each in a copy of its own")
     parser.add_argument(
-        "--limit", type=float, default=300.0, help="seconds that the tests of a mutant may take"
+        "--limit", type=float, default=120.0, help="seconds that the tests of a mutant may take"
     )
     parser.add_argument("--table", type=Path, default=TABLE, help="another table than mutants.toml")
     asked = parser.parse_args()
