@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,7 +128,7 @@ class Calibration:
 
 def load_calibration(path: str | os.PathLike[str]) -> Calibration:
     """A calibration written by `Calibration.save`; raises CalibrationError."""
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise CalibrationError(
             f"no calibration file {str(path)!r}; `specsched calibrate --trace T -o {path}` fits one"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def evaluate(
       specsched drafter eval --target smollm2 --drafter ./drafter --prompts prompts.json
       specsched drafter eval --target tiny --drafter tiny-dspark-markov --prompts p.json --policy off --json
     """
-    if not prompts.is_file():
+    if not os.path.isfile(prompts):
         raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
     check_outputs(out, "eval.json")
     device = _device(device)
@@ -216,7 +217,7 @@ def sample(prompts: Path, output: Path, shards: int | None, as_json: bool, **opt
       specsched drafter sample --target smollm2 --prompts prompts.json -o shards
       specsched drafter sample --target ./llama --prompts p.jsonl -o shards --shards 12 --device cuda
     """
-    if not prompts.is_file():
+    if not os.path.isfile(prompts):
         raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
     writable_folder(output)
     device = _device(options["device"])
@@ -332,7 +333,7 @@ def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
     """
     writable_folder(output)
     check_outputs(output, "config.json", "model.safetensors")
-    shards = sorted(text.glob("*.npz")) if text.is_dir() else []
+    shards = sorted(text.glob("*.npz")) if os.path.isdir(text) else []
     if not shards:
         raise SpecschedError(f"{text} holds no shards (*.npz); specsched drafter sample writes them")
     device = _device(options["device"])

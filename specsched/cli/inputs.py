@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -163,7 +163,7 @@ def load_given(name: str, kind: str, load: Callable[[str], Any]) -> Any:
     try:
         return load(name)
     except SpecschedError:
-        if not Path(name).is_file():
+        if not os.path.isfile(name):
             raise
         from .. import formats
 

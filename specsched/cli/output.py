@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def printable(text: str) -> str:
 
 def _written_out(character: str) -> str:
     """`\\n`-like escapes of one character; what separates words in some script stays."""
-    return character if character.isspace() and ord(character) > 0xA0 else repr(character)[1:-1]
+    return character if unicodedata.category(character) == "Zs" else repr(character)[1:-1]
 
 
 def one_line(text: str) -> str:

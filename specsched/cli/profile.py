@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -248,7 +249,7 @@ def fit_overhead(
     """
     if output is None and out is None:
         raise click.UsageError("give -o FILE, the profile to write, or --out DIR")
-    if not sweep.is_file():
+    if not os.path.isfile(sweep):
         raise SpecschedError(
             f"no file {str(sweep)!r}; --sweep is a CSV with columns concurrency and tok_s_user"
         )

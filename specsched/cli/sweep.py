@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -57,7 +58,7 @@ def sweep(
       specsched sweep grid.toml --out grid
       specsched sweep grid.toml --out grid --cluster tcp://10.0.0.5:8786
     """
-    if not spec.is_file():
+    if not os.path.isfile(spec):
         raise click.UsageError(f"{spec}: no such file; SPEC is a TOML file that lists the grid")
     if cluster is not None:
         extra_module("distributed", "cluster", "--cluster")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ class Acceptance(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """A list of rates, or the text as it is."""
-        if not isinstance(value, str) or Path(value).is_file() or value in ("chat", "math", "code"):
+        if not isinstance(value, str) or os.path.isfile(value) or value in ("chat", "math", "code"):
             return value
         rate = Real(minimum=0, maximum=1)
         kind, colon, rest = value.partition(":")
@@ -130,7 +131,7 @@ def synth(acceptance: Any, output: Path | None, out: Path | None, as_json: bool,
     note = None
     if isinstance(acceptance, tuple):
         acceptance, note = _stated(*acceptance)
-    elif Path(acceptance).is_file():
+    elif os.path.isfile(acceptance):
         acceptance, note = _rates(Path(acceptance))
     made = synthesise(acceptance, name=path.stem, note=note, **options)
     _finish(made, path, out, as_json)
@@ -283,7 +284,7 @@ def record(output: Path | None, out: Path | None, prompts: Path, as_json: bool, 
       specsched trace record --target ./llama --drafter ./dspark --prompts p.jsonl --device cuda -o t.parquet
     """
     path = _required(output, out)
-    if not prompts.is_file():
+    if not os.path.isfile(prompts):
         raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
     torch = extra_module("torch", "torch", "recording a trace")
     from ..torch_side.recording.recorder import record as record_trace

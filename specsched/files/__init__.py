@@ -1,6 +1,7 @@
 """Files: how they are found, read and written.
 
 disk        bundled names
+pipe        pipes and devices, with a limit
 strict      JSON and TOML with their size, depth and digits bounded
 guard       errors of libraries turned into one sentence that names the file
 output      where every write is decided: what may be written over, atomically

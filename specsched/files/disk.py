@@ -47,14 +47,14 @@ def resolve(name: str | os.PathLike[str], kind: str, suffix: str, error: type[Sp
     Raises `error` naming the nearest bundled names when neither exists.
     """
     path = Path(name)
-    if path.is_file():
+    if os.path.isfile(path):  # False, not an error, for a text too long to be a name
         return path
-    if path.is_dir():
+    if os.path.isdir(path):
         raise error(f"{path} is a folder, not a {suffix} file; give the path of one file")
     stem = path.name.removesuffix(suffix)
     bundled = bundled_dir(kind) / f"{stem}{suffix}"
     # Only a bare name may mean a bundled file: a mistyped path must never silently become another file.
-    if path.parent == Path() and bundled.is_file():
+    if path.parent == Path() and os.path.isfile(bundled):
         return bundled
     names = bundled_names(kind, suffix)
     near = difflib.get_close_matches(stem, names, n=1, cutoff=0.5)

@@ -6,11 +6,13 @@ import json
 import math
 import os
 import re
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from ..errors import SpecschedError, plain
+from .pipe import read_pipe
 
 MOST_BYTES = 256 << 20
 DEEPEST = 100
@@ -26,6 +28,8 @@ class _Bad(ValueError):
 def read_bytes(path: str | os.PathLike[str], error: type[SpecschedError], most: int = MOST_BYTES) -> bytes:
     """All bytes of a file of at most `most` bytes, pipes too; raises `error` naming it."""
     try:
+        if stat.S_ISFIFO(os.stat(path).st_mode):
+            return read_pipe(os.fspath(path), error, most)
         with open(path, "rb") as stream:
             raw = stream.read(most + 1)
     except IsADirectoryError:

@@ -15,6 +15,7 @@ from ..profile import StepProfile
 
 DEFAULT_CONTEXT = 2048
 DEFAULT_REQUESTS = 256
+MOST_TOKENS = 1 << 17
 # Two slopes count as one when they differ by less than this share of a step per token.
 _SAME_SLOPE = 1e-12
 
@@ -100,7 +101,7 @@ def _per_requests(profile: StepProfile, requests: int, context: int, drafting: b
 
 
 def _verify(profile: StepProfile, most: int, notes: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    tokens = np.arange(1, most + 1)
+    tokens = _tokens(profile, most)
     verify = profile.verify_seconds(tokens)
     known = ~np.isnan(verify)
     if not known.all():
@@ -112,11 +113,25 @@ def _verify(profile: StepProfile, most: int, notes: list[str]) -> tuple[np.ndarr
     return tokens[known], verify[known]
 
 
+def _tokens(profile: StepProfile, most: int) -> np.ndarray:
+    """Token counts at which the cost is looked at: all of them, or beyond MOST_TOKENS those beside the
+    points of the profile, between which it is straight or level."""
+    if most <= MOST_TOKENS:
+        return np.arange(1, most + 1)
+    curves = [c.x for c in (profile.verify, profile.eager) if c is not None]
+    sizes = [profile.capture_sizes] if profile.capture_sizes is not None else []
+    limit = [np.array([profile.graph_limit])] if profile.graph_limit is not None else []
+    points = np.concatenate([*curves, *sizes, *limit]).astype(np.int64)
+    near = np.concatenate([points - 1, points, points + 1, np.arange(1, MOST_TOKENS + 1), [most]])
+    return np.unique(near[(near >= 1) & (near <= most)])
+
+
 def _bends(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """bool[n]: the points a linear, clamped reader needs; level ends are left to the clamp."""
     keep = np.ones(len(x), dtype=bool)
     if len(x) > 2:
-        keep[1:-1] = np.abs(np.diff(y, 2)) > _SAME_SLOPE * np.abs(y[1:-1])
+        slope = np.diff(y) / np.diff(x)
+        keep[1:-1] = np.abs(np.diff(slope)) > _SAME_SLOPE * np.abs(y[1:-1])
     kept = np.flatnonzero(keep)
     if len(kept) > 2 and y[kept[-1]] == y[kept[-2]]:
         keep[kept[-1]] = False

@@ -30,6 +30,7 @@ from .fleet import Fleet, Traffic, Trial, at_rate, demand_noise
 from .margin import worth
 
 SCHEMA = "specsched/plan/1"
+MOST_REQUESTS = 5_000_000  # of a trial drawn at a rate: 2 GB of jobs
 RESIDENCES = 20  # a trial lasts at least so many stays of a request, for a fleet to reach its steady state
 Progress = Callable[[int, int | None, str], None]
 
@@ -76,7 +77,13 @@ def plan(
     if workload is None:
         assert rate is not None
         stay = float(replay.length.mean()) / sla_tps
-        count = max(requests, math.ceil(RESIDENCES * stay * rate))
+        residing = RESIDENCES * stay * rate
+        if not residing <= MOST_REQUESTS:
+            raise WorkloadError(
+                f"--rate {rate:g} at --sla {sla_tps:g} means {residing:.3g} requests in a trial, more than "
+                f"the {MOST_REQUESTS:,} that are simulated; lower the rate or raise the SLA"
+            )
+        count = max(requests, math.ceil(residing))
         workload = poisson(rate, requests=count, seed=seed).scaled(
             rate
         )  # as drawn it is off by the noise of gaps

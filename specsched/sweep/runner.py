@@ -168,6 +168,7 @@ def _pool(cluster: str | None, workers: int | None) -> Iterator[_Pool]:
         raise WorkloadError(
             "a cluster needs the Python package 'distributed'; run: pip install 'specsched[cluster]'"
         ) from None
+    _check_address(cluster)
     try:
         client = Client(cluster, timeout=_SCHEDULER_SECONDS, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as e:
@@ -194,6 +195,22 @@ def _shared(client: Any, inputs: Any) -> Any:
 
 def _itself(inputs: Any) -> Any:
     return inputs
+
+
+def _check_address(address: str) -> None:
+    """Refuse an address that Dask cannot speak to, before it tries for minutes; raises WorkloadError."""
+    from distributed.security import Security
+
+    scheme, separator, _ = address.partition("://")
+    if separator and scheme not in ("tcp", "tls", "ws", "wss"):
+        raise WorkloadError(
+            f"--cluster {address}: an address begins with tcp:// or tls://, such as tcp://127.0.0.1:8786"
+        )
+    if scheme in ("tls", "wss") and Security().get_connection_args("client").get("ssl_context") is None:
+        raise WorkloadError(
+            f"--cluster {address} needs certificates: set distributed.comm.tls.ca-file and "
+            "distributed.comm.tls.client.cert and .key in Dask's configuration"
+        )
 
 
 def _greet(executor: Executor, cluster: str) -> None:

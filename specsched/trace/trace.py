@@ -234,6 +234,7 @@ class Trace:
 SCHEMA = "specsched/trace/1"
 MODES = ("dense", "sequential")
 MOST_BLOCK = 127  # drafts of a block: `accepted` is stored as int8
+MOST_POSITIONS = 2**20  # a replay holds a row for every position of a request
 MOST_COUNT = 2**31 - 1  # request ids, positions and prompt tokens are stored as int32
 
 
@@ -295,6 +296,10 @@ def validate(trace: Trace) -> None:
         )
     else:
         refuse(trace.position < 0, "position is {position}; it counts output tokens from 0")
+        refuse(
+            trace.position >= MOST_POSITIONS,
+            f"position is {{position}}; outputs of up to {MOST_POSITIONS:,} tokens are replayed",
+        )
         back = np.r_[False, np.diff(trace.position) <= 0] & (index > 0)
         refuse(back, "position does not rise within the request; sort the rows by request and position")
     later = index > 0

@@ -19,6 +19,9 @@ from ..errors import WorkloadError
 
 # Ten times the fleet day of the largest plan: beyond it a typing error is likelier than a wish.
 MOST_REQUESTS = 200_000_000
+# A step is simulated for every few of them: of more, one request alone would take minutes.
+MOST_OUTPUT = 2**20
+_TOO_LONG = f"is more than the {MOST_OUTPUT:,} tokens that one request may ask for"
 GRAMMAR = "closed, poisson:RATE, gamma:RATE:CV (requests per second) or a file of arrivals"
 
 
@@ -69,8 +72,8 @@ class Workload:
             beyond = self.prompt_tokens > MOST_TOKENS
             _refuse(beyond, "prompt_tokens", self.prompt_tokens, _BEYOND)
         if self.output_tokens is not None:
-            beyond = self.output_tokens > MOST_TOKENS
-            _refuse(beyond, "output_tokens", self.output_tokens, _BEYOND)
+            beyond = self.output_tokens > MOST_OUTPUT
+            _refuse(beyond, "output_tokens", self.output_tokens, _TOO_LONG)
             _refuse(
                 self.output_tokens < 1, "output_tokens", self.output_tokens, "is below 1; drop such requests"
             )
