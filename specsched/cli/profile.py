@@ -36,7 +36,16 @@ SOURCES = ["measure", "compose", "roofline"]
     "qwen3-8b; on a cpu tiny]",
 )
 @click.option(
-    "--drafter", metavar="MODEL", help="With --gpu cpu, the drafter to time. [default: the bundled one]"
+    "--drafter",
+    metavar="MODEL",
+    help="The drafter to time; on a GPU built from its config with random weights. [default: the bundled "
+    "one; on a GPU the paper's]",
+)
+@click.option(
+    "--device",
+    type=Whole(0, 63),
+    metavar="INDEX",
+    help="Which card, where several have the name. [default: the first]",
 )
 @click.option(
     "--source",
@@ -79,12 +88,14 @@ SOURCES = ["measure", "compose", "roofline"]
     help="Largest captured graph.",
 )
 @inputs.seed_option
-@click.option("--quick", is_flag=True, help="Measure a coarse grid, in under two minutes.")
+@click.option("--quick", is_flag=True, help="Measure a coarse grid, in under two minutes (else under ten).")
 @json_option
 @out_option
 @click.pass_context
 def profile(ctx: click.Context, /, **options: Any) -> None:
     """Make a step profile: what one forward pass costs on a GPU.
+
+    Measuring on a GPU is experimental: it has not run on one yet.
 
     \b
     Examples:
@@ -119,6 +130,7 @@ def _measured(options: dict[str, Any]) -> StepProfile:
             capture_limit=options["capture_limit"],
             quick=options["quick"],
             drafter=options["drafter"],
+            device=options["device"],
             seed=options["seed"],
             progress=progress,
         )

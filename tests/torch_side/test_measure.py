@@ -22,15 +22,16 @@ from specsched.errors import SpecschedError
 from specsched.profile import load_profile
 from specsched.profile.shapes import MODELS, ModelShape, vllm_capture_sizes
 from specsched.torch_side.drafter.dspark import save_drafter
-from specsched.torch_side.engine.sampling import draw
 from specsched.torch_side.measure import cuda as measure_cuda
 from specsched.torch_side.measure import grid as measure_grid
 from specsched.torch_side.measure import host as measure_host
 from specsched.torch_side.measure import profiler as measure
-from specsched.torch_side.measure.decoder import PagedDecoder, PassInputs, Verdict, grouped, reject
-from specsched.torch_side.measure.draft import DraftInputs, draft_block, random_drafter
+from specsched.torch_side.measure.attention import gathered_attention
+from specsched.torch_side.measure.decoder import PagedDecoder, Verdict, grouped, reject
+from specsched.torch_side.measure.draft import DraftInputs, draft_block, drafter_config, random_drafter
 from specsched.torch_side.measure.fit import blocks, fit_steps
 from specsched.torch_side.measure.grid import Point
+from specsched.torch_side.measure.passes import PassInputs, layout, positions_of
 from specsched.torch_side.measure.run import Plan, Run, out_of_memory, run_points
 from specsched.torch_side.target.config import TargetConfig
 from specsched.torch_side.target.decoder import Target
@@ -309,13 +310,91 @@ def test_points_that_do_not_fit_are_dropped_and_larger_ones_not_tried(error: Bas
     assert f"{len(held)} points did not fit in memory" in profile_of(run).provenance["notes"]
 
 
-def test_other_errors_are_not_taken_for_lack_of_memory() -> None:
-    def fail(point: Point) -> None:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+def test_another_error_drops_its_point_with_its_message_and_saves_the_rest() -> None:
+    points = gpu_points()
+    bad = points[7]
 
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        run_points(FakeBench(fail), gpu_points(), QUICK)
+    def fail(point: Point) -> None:
+        if point == bad:
+            raise ValueError("cublas said no\nand a traceback")
+
+    run = run_points(FakeBench(fail), points, QUICK)
+    assert run.stopped is None
+    assert run.dropped == []
+    assert {p for p, _ in run.failed} == {bad}
+    assert len(run.samples) == len(points) - 1
+    made = profile_of(run)
+    assert f"1 points failed, first {bad.label}: cublas said no." in made.provenance["notes"]
+    assert any("cublas said no" in said for said in made.provenance["warnings"])
+
+
+def test_an_error_at_any_point_leaves_a_profile() -> None:
+    points = gpu_points()[::5]
+    for bad in points:
+
+        def fail(point: Point, bad: Point = bad) -> None:
+            if point == bad:
+                raise RuntimeError("CUDA error: an illegal instruction was encountered")
+
+        run = run_points(FakeBench(fail), points, QUICK)
+        assert len(run.samples) == len(points) - 1
+        assert profile_of(run).provenance["warnings"]
+
+
+def test_a_device_that_has_faulted_ends_the_run_and_keeps_what_was_measured() -> None:
+    calls = {"n": 0}
+
+    def fail(point: Point) -> None:
+        calls["n"] += 1
+        if calls["n"] > 200:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    run = run_points(FakeBench(fail), gpu_points(), QUICK)
+    assert run.stopped == "errors"
+    assert len(run.failed) == 5
+    assert 0 < len(run.samples) < run.planned
+    assert "was ended by its errors" in profile_of(run).provenance["notes"]
     assert not out_of_memory(ValueError("out of memory"))
+
+
+def test_errors_of_several_kinds_end_the_run() -> None:
+    points = gpu_points()
+    third = points[::3]
+
+    def fail(point: Point) -> None:
+        if point in third:
+            raise RuntimeError(f"error {point.tokens} {point.requests} {point.context}")
+
+    run = run_points(FakeBench(fail), points, QUICK)
+    assert run.stopped == "errors"
+    assert len({message for _, message in run.failed}) == 3
+
+
+def test_nothing_timed_is_an_error_with_the_first_message() -> None:
+    def fail(point: Point) -> None:
+        raise RuntimeError("no kernel image is available")
+
+    with pytest.raises(SpecschedError, match="no kernel image is available"):
+        run_points(FakeBench(fail), gpu_points(), QUICK)
+
+
+def test_the_spread_between_repeats_is_computed_and_said() -> None:
+    class Uneven(FakeBench):
+        round = 0
+
+        def prepare(self, point: Point) -> tuple[int, Callable[[], dict[str, float]]]:
+            context, once = super().prepare(point)
+            factor = 1.0 if self.seen.count(point) % 2 else 1.1
+            return context, lambda: {k: v * factor for k, v in once().items()}
+
+    plan = Plan(replays=6, rounds=2, warmups=1, settle_seconds=0.0, anchor_every=10**6)
+    run = run_points(Uneven(), gpu_points(), plan)
+    assert run.spread == pytest.approx(0.1 / 1.05, rel=1e-6)
+    made = profile_of(run)
+    assert made.fit is not None
+    assert made.fit["spread"] == pytest.approx(0.09524, abs=1e-5)
+    assert any("9.5% apart (the goal is 2%)" in said for said in made.provenance["warnings"])
+    assert run_points(FakeBench(), gpu_points(), plan).spread == pytest.approx(0.0, abs=1e-12)
 
 
 def test_drift_is_seen_and_said() -> None:
@@ -364,12 +443,66 @@ def test_without_steps_that_do_not_draft_the_host_is_still_paid() -> None:
         ("a100", "NVIDIA A100-PCIE-40GB", True),
         ("a100-sxm", "NVIDIA A100-PCIE-40GB", False),
         ("rtx 4090", "NVIDIA GeForce RTX 4090", True),
+        ("rtx4090", "NVIDIA GeForce RTX 4090", True),
+        ("4090", "NVIDIA GeForce RTX 4090", True),
+        ("rtx4090", "NVIDIA GeForce RTX 4090 Laptop GPU", False),
+        ("rtx 4090 laptop", "NVIDIA GeForce RTX 4090 Laptop GPU", True),
+        ("rtx 4090", "NVIDIA GeForce RTX 4090 D", False),
+        ("rtx 2080", "NVIDIA GeForce RTX 2080 with Max-Q Design", False),
+        ("rtx 2080", "NVIDIA GeForce RTX 2080 Ti", False),
+        ("rtx 2080 ti", "NVIDIA GeForce RTX 2080 Ti", True),
+        ("rtx 4080", "NVIDIA GeForce RTX 4080 SUPER", False),
+        ("rtx4080 super", "NVIDIA GeForce RTX 4080 SUPER", True),
+        ("rtx 6000", "NVIDIA RTX 6000 Ada Generation", False),
+        ("rtx 6000 ada", "NVIDIA RTX 6000 Ada Generation", True),
+        ("rtx 6000", "Quadro RTX 6000", False),
+        ("rtx-pro-6000", "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", False),
+        ("h100", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", False),
+        ("a100-sxm", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", False),
+        ("l40s", "NVIDIA L40S-48Q", False),
+        ("a100", "GRID A100-7C", False),
+        ("a100", "NVIDIA A100X", False),
+        ("a10", "NVIDIA A10G", False),
+        ("l4", "NVIDIA L40S", False),
+        ("h200", "NVIDIA H200 NVL", True),
+        ("h20", "NVIDIA H200", False),
+        ("b300", "NVIDIA B300 SXM6 AC", True),
         ("rtx-pro-6000", "NVIDIA RTX PRO 6000 Blackwell Server Edition", True),
         ("-", "NVIDIA H200", False),
     ],
 )
 def test_the_gpu_asked_for_is_told_from_its_neighbours(asked: str, device: str, same: bool) -> None:
     assert measure_host.matches(asked, device) is same
+
+
+def test_a_card_by_its_index_and_slices_are_told() -> None:
+    cards = ["NVIDIA H100 80GB HBM3", "NVIDIA L40S", "NVIDIA H100 80GB HBM3"]
+    assert measure_host.find_device("h100", cards) == 0
+    assert measure_host.find_device("h100", cards, 2) == 2
+    with pytest.raises(SpecschedError, match="--device 1 is NVIDIA L40S, not --gpu h100"):
+        measure_host.find_device("h100", cards, 1)
+    with pytest.raises(SpecschedError, match="3 CUDA devices"):
+        measure_host.find_device("h100", cards, 3)
+    with pytest.raises(SpecschedError, match="slice of a card"):
+        measure_host.find_device("h100", ["NVIDIA H100 80GB HBM3 MIG 1g.10gb"])
+
+
+def test_a_pytorch_for_rocm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    with pytest.raises(SpecschedError, match="ROCm"):
+        measure.measure_profile("mi300x", "qwen3-8b")
+
+
+def test_what_slows_a_card_down_and_who_else_uses_it_is_said() -> None:
+    assert measure_host.throttle_reasons("0x0000000000000000\n") == "none"
+    assert measure_host.throttle_reasons("0x44") == "software power cap, hardware thermal slowdown"
+    assert measure_host.throttled({"throttle": "software power cap"}) == []
+    (said,) = measure_host.throttled({"throttle": "software power cap, hardware thermal slowdown"})
+    assert "(hardware thermal slowdown)" in said
+    assert measure_host.busy({"utilization.gpu": "3 %"}, (79 << 30, 80 << 30)) == []
+    (said,) = measure_host.busy({"utilization.gpu": "37 %"}, (40 << 30, 80 << 30))
+    assert "37 % busy, 43 GB taken" in said
+    assert measure_host.busy({"unknown": "no nvidia-smi"}, (80 << 30, 80 << 30)) == []
 
 
 def test_a_card_of_another_kind_does_not_pass_for_the_usual_one() -> None:
@@ -533,7 +666,7 @@ def filled(
 ) -> PassInputs:
     rng = np.random.default_rng(seed)
     table_width = -(-(max(contexts) + 8) // decoder.page)
-    arrays = measure_cuda.layout(
+    arrays = layout(
         np.array(contexts), np.array(widths), decoder.page, decoder.pages, slots, table_width, rng
     )
     inputs = PassInputs.empty(sum(widths), slots, table_width, 8, 100, CPU)
@@ -571,7 +704,7 @@ def test_a_ragged_paged_pass_is_the_targets_own(family: str) -> None:
 def test_no_page_is_given_twice_and_too_few_are_an_error() -> None:
     rng = np.random.default_rng(0)
     contexts, widths = np.array([10, 3, 8]), np.array([2, 1, 8])
-    arrays = measure_cuda.layout(contexts, widths, 4, 9, 6, 5, rng)
+    arrays = layout(contexts, widths, 4, 9, 6, 5, rng)
     assert len(set(arrays["slot"].tolist())) == 11
     assert arrays["starts"].tolist() == [0, 2, 3, 11, 11, 11, 11]
     assert arrays["used"].tolist() == [12, 4, 16, 0, 0, 0]
@@ -579,7 +712,7 @@ def test_no_page_is_given_twice_and_too_few_are_an_error() -> None:
     pages = [p for r, n in enumerate((3, 1, 4)) for p in arrays["table"][r, :n].tolist()]
     assert len(set(pages)) == len(pages) == 8
     with pytest.raises(MemoryError, match="8 pages of KV are needed, the cache has 7"):
-        measure_cuda.layout(contexts, widths, 4, 7, 6, 5, rng)
+        layout(contexts, widths, 4, 7, 6, 5, rng)
 
 
 def test_experts_are_the_weighted_sum_of_the_chosen() -> None:
@@ -621,8 +754,8 @@ def test_rejection_on_the_device_keeps_the_targets_law() -> None:
         torch.arange(0, 2 * n, 2),
         torch.ones(n, dtype=torch.int64),
         torch.rand(2 * n, generator=generator),
-        torch.rand(n, generator=generator),
     )
+    torch.manual_seed(1)
     accepted, token = reject(logits, verdict, block_size=3)
     first = torch.where(accepted > 0, drafted, token)
     law = logits[0].softmax(-1).numpy()
@@ -634,32 +767,89 @@ def test_rejection_on_the_device_keeps_the_targets_law() -> None:
     )
 
 
-def test_drafting_in_fixed_shapes_is_the_drafters_own() -> None:
-    embedding = torch.randn(50, 32)
-    drafter = random_drafter(SHAPE, 3, embedding, torch.randn(50, 32) * 0.3)
-    r, capacity, c = 3, 12, drafter.config
-    context = drafter.new_context(r, capacity)
-    pairs = []
-    for k, v in zip(context.keys, context.values, strict=True):
-        pairs.append((k.normal_(), v.normal_()))
-    positions = torch.tensor([5, 12, 1])
+@pytest.mark.parametrize("kind", ["dspark", "dflash"])
+def test_drafting_in_fixed_shapes_is_the_drafters_own(kind: str) -> None:
+    torch.manual_seed(2)
+    config = drafter_config(SHAPE, 3)
+    if kind == "dflash":
+        plain = {"markov_rank": 0, "markov_head_type": "none", "confidence_head_with_markov": False}
+        config = config.replace(kind="dflash", enable_confidence_head=False, **plain)
+    drafter = random_drafter(config, torch.randn(50, 32), torch.randn(50, 32) * 0.3)
+    r, page, c = 3, 4, drafter.config
+    context = drafter.new_context(r, 12)
+    for store in (*context.keys, *context.values):
+        store.normal_()
+    positions, anchors = torch.tensor([5, 12, 1]), torch.tensor([7, 3, 49])
     context.lengths[:] = positions
-    uniform = torch.rand(r, 3)
-    anchors = torch.tensor([7, 3, 49])
-    expected = drafter.draft(anchors, positions, context, sampler=lambda k, law: draw(law, uniform[:, k]))
-    inputs = DraftInputs(anchors, positions, pairs, uniform, torch.randn(4, c.feature_size), torch.arange(4))
-    tokens, laws, scores = draft_block(drafter, inputs)
+    expected = drafter.draft(anchors, positions, context, temperature=0.0)
+    width = 3 + drafter.masks_beside_anchor
+    widths, settled = np.full(r, width), positions.numpy()
+    arrays = layout(settled, widths, page, 16, r, 4, np.random.default_rng(0))
+    block = PassInputs.empty(r * width, r, 4, width, 16, CPU)
+    block.fill(arrays)
+    keys, values = (
+        [torch.zeros(16, page, c.num_key_value_heads, c.head_dim) for _ in range(c.num_hidden_layers)]
+        for _ in "kv"
+    )
+    old = positions_of(np.zeros(r, dtype=np.int64), settled, arrays["table"], page, r)
+    where, row, at = (torch.from_numpy(old[name]) for name in ("slot", "row", "position"))
+    for stores, pools in ((context.keys, keys), (context.values, values)):
+        for store, pool in zip(stores, pools, strict=True):
+            pool.view(-1, c.num_key_value_heads, c.head_dim)[where] = store[row, :, at]
+    nothing = torch.zeros(0, dtype=torch.int64)
+    inputs = DraftInputs(anchors, block, keys, values, torch.zeros(0, c.feature_size), nothing, nothing)
+    tokens, scores = draft_block(drafter, inputs, gathered_attention)
     assert torch.equal(tokens, expected.tokens)
-    torch.testing.assert_close(laws, expected.probabilities)
-    torch.testing.assert_close(scores, expected.confidence_logit)
+    torch.testing.assert_close(scores, expected.confidence_logit, rtol=1e-4, atol=1e-4)
+
+
+def test_settled_features_become_the_keys_the_drafter_would_hold() -> None:
+    drafter = random_drafter(drafter_config(SHAPE, 3), torch.randn(50, 32), torch.randn(50, 32))
+    c, page = drafter.config, 4
+    features = torch.randn(5, c.feature_size)
+    context = drafter.new_context(1, 8)
+    context.observe(torch.zeros(5, dtype=torch.int64), torch.arange(5), features)
+    table = np.array([[2, 0, 1]])
+    old = positions_of(np.array([0]), np.array([5]), table, page, 1)
+    block = PassInputs.empty(3, 1, 3, 3, 8, CPU)
+    block.fill(positions_of(np.array([5]), np.array([3]), table, page, 1))
+    keys, values = (
+        [torch.zeros(3, page, c.num_key_value_heads, c.head_dim) for _ in range(c.num_hidden_layers)]
+        for _ in "kv"
+    )
+    slot = torch.from_numpy(old["slot"])
+    inputs = DraftInputs(torch.tensor([7]), block, keys, values, features, torch.arange(5), slot)
+    tokens, _ = draft_block(drafter, inputs, gathered_attention)
+    expected = drafter.draft(torch.tensor([7]), torch.tensor([5]), context, temperature=0.0)
+    assert torch.equal(tokens, expected.tokens)
+    for store, pool in zip(context.keys, keys, strict=True):
+        held = pool.view(-1, c.num_key_value_heads, c.head_dim)[slot].transpose(0, 1)
+        torch.testing.assert_close(held, store[0, :, :5])
+
+
+def test_greedy_drafts_keep_the_targets_law() -> None:
+    """Greedy drafts put all their probability on one token: the first token emitted follows the target's."""
+    n, vocab = 40_000, 4
+    torch.manual_seed(3)
+    logits = torch.tensor([[0.3, 1.0, -0.5, 0.2], [1.0, 0.0, 0.0, -1.0]]).repeat(n, 1)
+    rows = torch.zeros(2 * n, dtype=torch.int64)
+    rows[0::2] = 1
+    verdict = Verdict(
+        rows, None, torch.arange(0, 2 * n, 2), torch.ones(n, dtype=torch.int64), torch.rand(2 * n)
+    )
+    accepted, token = reject(logits, verdict, block_size=3)
+    first = torch.where(accepted > 0, 1, token)
+    law = logits[0].softmax(-1).numpy()
+    assert small_models.fit_p_value(np.bincount(first.numpy(), minlength=vocab), law) > 1e-4
+    assert not (token[accepted == 0] == 1).any()
 
 
 def test_the_gpu_bench_runs_end_to_end_without_graphs() -> None:
     decoder = PagedDecoder(SHAPE, 40, torch.float32, CPU, page=8)
-    bench = measure_cuda.PassBench(decoder, 3, (12, 6), 4, 20)
-    points = measure_grid.pass_points([1, 2, 4, 8], 3, (12, 6), 4, 1000, quick=True)
+    bench = measure_cuda.PassBench(decoder, drafter_config(SHAPE, 3), (12, 6), 4, 20)
+    points = measure_grid.pass_points([1, 2, 4, 8], 3, (12, 6), 4, 1000, quick=True, prompts=(5, 12))
     points = [p for p in points if p.tokens <= 16]
-    assert {p.kind for p in points} == {"verify", "draft", "host"}
+    assert {p.kind for p in points} == {"verify", "draft", "host", "prefill"}
     assert any(p.eager for p in points)
     run = run_points(bench, points, Plan(replays=2, warmups=1, settle_seconds=0.0))
     assert run.dropped == []
@@ -670,6 +860,8 @@ def test_the_gpu_bench_runs_end_to_end_without_graphs() -> None:
     assert made.eager is not None
     assert made.draft is not None
     assert made.sync_seconds > 0
+    assert made.prefill is not None
+    assert made.prefill.x.tolist() == [5, 12]
     assert made.name == "none_small_fp32_tp1_measured"
     # A pool that is too small drops points and goes on.
     decoder.grow(4)
@@ -678,38 +870,10 @@ def test_the_gpu_bench_runs_end_to_end_without_graphs() -> None:
     assert small.samples
 
 
-def test_a_whole_gpu_measurement_without_its_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 22, 1 << 23))
-    monkeypatch.setattr(measure_cuda, "_QUICK_PLAN", ONCE)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100 80GB HBM3")
-    monkeypatch.setattr(measure_host, "gpu_state", lambda index: {"temperature.gpu": "41"})
-    monkeypatch.setattr(measure_cuda, "_QUICK_CONTEXTS", (12, 6))
-    monkeypatch.setattr(measure_cuda, "_QUICK_REQUESTS", 4)
-    made = measure_cuda.measure_cuda(
-        CPU, "h100-sxm", SHAPE, block_size=3, capture_limit=8, quick=True, dtype="bfloat16"
-    )
-    assert made.name == "h100-sxm_small_bf16_tp1_measured"
-    assert made.gpu == {"name": "NVIDIA H100 80GB HBM3", "count": 1, "memory_bytes": 1 << 23}
-    assert made.capture_sizes is not None
-    assert made.capture_sizes.tolist() == [1, 2, 4, 8]
-    assert made.eager is not None
-    assert made.eager.x.tolist() == [16]  # 32 tokens would be more than 4 requests of 4
-    assert made.provenance["host"]["gpu_after"] == {"temperature.gpu": "41"}
-    assert made.fit is not None
-    assert made.fit["stopped"] is None
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 19, 1 << 23))
-    monkeypatch.setattr(measure_cuda, "_QUICK_CONTEXTS", (3000,))
-    for name, shape in (("KV", SHAPE), ("weighs", replace(SHAPE, vocab=200_000))):
-        with pytest.raises(SpecschedError, match=name):
-            measure_cuda.measure_cuda(CPU, "h100-sxm", replace(shape, max_context=0), quick=True)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"tensor": 2}, "--source compose"),
-        ({"dtype": "fp8"}, "bfloat16 or float16"),
         ({"model": "qwen9"}, "qwen9"),
     ],
 )

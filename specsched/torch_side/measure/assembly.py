@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ def assemble(
     drafter: str,
     before: dict[str, Any],
     notes: str,
+    said: Sequence[str] = (),
 ) -> StepProfile:
     """The profile of a run: fitted blocks, raw samples, what it was measured on and how well the sum fits.
 
-    document: name, gpu, model and what else is known beforehand; before: conditions at the start.
+    document: name, gpu, model and what else is known beforehand; before: conditions at the start;
+    said: warnings beside those of the run, which stay in the profile.
     """
     fitted, pass_error = blocks(run.samples)
     document = {"schema": "specsched/profile/1", "parallel": {"tensor": 1, "data": 1}} | document | fitted
@@ -38,8 +41,8 @@ def assemble(
         "date": host.today(),
         "tool": f"specsched {VERSION}",
         "host": before,
-        "notes": " ".join([notes, *run.notes]),
-        "warnings": run.notes,
+        "notes": " ".join([notes, *said, *run.notes]),
+        "warnings": [*said, *run.notes],
     }
     profile = StepProfile.from_dict(document, document["name"])
     error = np.abs(_whole_steps(profile, run) if _has_steps(run) else pass_error)
@@ -51,6 +54,8 @@ def assemble(
         "planned": run.planned,
         "stopped": run.stopped,
         "out_of_memory": len(run.dropped),
+        "failed": len(run.failed),
+        "spread": None if run.spread is None else round(run.spread, 5),
         "drift": None if run.drift is None else round(run.drift, 5),
     }
     document["samples"] = [s.to_dict() for s in sorted(run.samples, key=lambda s: s.order)]

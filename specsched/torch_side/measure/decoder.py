@@ -11,50 +11,19 @@ tokens where engines use 16, and fp8 is not built. Steps of a tuned engine are s
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...errors import SpecschedError
 from ...profile.shapes import ModelShape
-from ..engine.sampling import draw, laws
+from ..engine.sampling import laws
+from .attention import Attend, gathered_attention
+from .passes import PAGE, PassInputs
 
-PAGE = 256  # flash attention's own limit: pages are a multiple of it
 _EPS = 1e-6
-
-
-@dataclass
-class PassInputs:
-    """The buffers a pass reads, for B tokens and up to S requests (those beyond R are empty)."""
-
-    tokens: Tensor  # int64[B]
-    position: Tensor  # int64[B]
-    slot: Tensor  # int64[B]: page * PAGE + offset, where each token's key and value go
-    starts: Tensor  # int32[S + 1]: first row of each request, and B
-    used: Tensor  # int32[S]: keys of each request, this pass's own included
-    table: Tensor  # int32[S, P]: pages of each request
-    row: Tensor  # int64[B]: request of each token (only the fallback attention reads it)
-    most: int  # most tokens of one request
-    most_keys: int  # most keys of one request
-
-    @classmethod
-    def empty(
-        cls, tokens: int, slots: int, pages: int, most: int, most_keys: int, device: torch.device
-    ) -> PassInputs:
-        """Zeroed buffers."""
-
-        def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
-            return torch.zeros(shape, dtype=dtype, device=device)
-
-        i32 = torch.int32
-        wide = zeros(tokens), zeros(tokens), zeros(tokens)
-        narrow = zeros(slots + 1, dtype=i32), zeros(slots, dtype=i32), zeros(slots, pages, dtype=i32)
-        return cls(*wide, *narrow, zeros(tokens), most, most_keys)
 
 
 @dataclass
@@ -81,10 +50,11 @@ class PagedDecoder:
         page: int = PAGE,
         rope_theta: float = 1e6,
         seed: int = 0,
+        attend: Attend = gathered_attention,
     ) -> None:
         self.shape, self.dtype, self.device, self.page = shape, dtype, device, page
         self._generator = torch.Generator(device).manual_seed(seed)
-        self._attend = flash_attention() if device.type == "cuda" else gathered_attention
+        self.attend = attend
         s = shape
         self.embedding = self._normal(s.vocab, s.hidden)
         self.head = self.embedding if s.tied else self._normal(s.vocab, s.hidden)
@@ -169,7 +139,7 @@ class PagedDecoder:
         q, k = qk[:, : s.heads].contiguous(), qk[:, s.heads :]
         self.keys[i].view(-1, s.kv_heads, s.head_dim)[inputs.slot] = k
         self.values[i].view(-1, s.kv_heads, s.head_dim)[inputs.slot] = v
-        return F.linear(self._attend(q, self.keys[i], self.values[i], inputs).flatten(1), layer.out)
+        return F.linear(self.attend(q, self.keys[i], self.values[i], inputs, True).flatten(1), layer.out)
 
     def _experts(self, layer: _Layer, x: Tensor) -> Tensor:
         """Top-k experts of every token, as grouped products over tokens sorted by expert; no host
@@ -195,7 +165,7 @@ def _dense(layer: _Layer, x: Tensor) -> Tensor:
 
 def grouped(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     """Rows ends[e-1]..ends[e] of x [n, in] times weight[e] [out, in], for every expert e: [n, out]."""
-    if x.is_cuda:
+    if x.device.type != "cpu":
         product: Any = getattr(F, "grouped_mm", None) or torch._grouped_mm
         return product(x, weight.transpose(1, 2), offs=ends)
     parts, begin = [], 0
@@ -205,86 +175,49 @@ def grouped(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-# --- attention ----------------------------------------------------------------------------------------------
-
-Attend = Callable[[Tensor, Tensor, Tensor, PassInputs], Tensor]
-
-
-def flash_attention() -> Attend:
-    """Flash attention over pages; raises SpecschedError where this PyTorch does not have it."""
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError:
-        varlen_attn = None  # type: ignore[assignment]
-    if varlen_attn is None or "block_table" not in inspect.signature(varlen_attn).parameters:
-        raise SpecschedError(
-            f"measuring on a GPU needs varlen_attn with a block table; PyTorch {torch.__version__} has none; "
-            "install PyTorch 2.11 or later"
-        )
-
-    def attend(q: Tensor, keys: Tensor, values: Tensor, inputs: PassInputs) -> Tensor:
-        out = varlen_attn(
-            q,
-            keys,
-            values,
-            inputs.starts,
-            None,
-            inputs.most,
-            inputs.most_keys,
-            window_size=(-1, 0),
-            enable_gqa=True,
-            seqused_k=inputs.used,
-            block_table=inputs.table,
-        )
-        return cast(Tensor, out)
-
-    return attend
-
-
-def gathered_attention(q: Tensor, keys: Tensor, values: Tensor, inputs: PassInputs) -> Tensor:
-    """The same without flash attention: pages gathered, requests padded. For machines without a GPU."""
-    slots = len(inputs.used)
-    k, v = (pool[inputs.table.long()].flatten(1, 2).transpose(1, 2) for pool in (keys, values))
-    rank = torch.arange(len(q), device=q.device) - inputs.starts.long()[inputs.row]
-    padded = q.new_zeros(slots, inputs.most, *q.shape[1:])
-    padded[inputs.row, rank] = q
-    own = torch.zeros(slots, inputs.most, dtype=torch.int64, device=q.device)
-    own[inputs.row, rank] = inputs.position
-    mask = torch.arange(k.shape[2], device=q.device) <= own.unsqueeze(-1)
-    repeat = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
-    out = F.scaled_dot_product_attention(padded.transpose(1, 2), k, v, attn_mask=mask.unsqueeze(1))
-    return out.transpose(1, 2)[inputs.row, rank]
-
-
 # --- what follows the pass ----------------------------------------------------------------------------------
 
 
 @dataclass
 class Verdict:
-    """Inputs of the rejection sampler for R requests; row b of `proposal` is the law that token b + 1 came
-    from."""
+    """Inputs of the rejection sampler for R requests.
+
+    Row b of `proposal` is the distribution that token b + 1 was drawn from; None for greedy drafts, which
+    put all of it on the token drafted.
+    """
 
     drafted: Tensor  # int64[B]: the token after each row, where the row has one
-    proposal: Tensor  # float32[B, V]
+    proposal: Tensor | None  # float32[B, V]
     starts: Tensor  # int64[R]
     lengths: Tensor  # int64[R]: drafts of each request
     uniform: Tensor  # float32[B], for acceptance
-    emit: Tensor  # float32[R], for the corrected or bonus token
 
 
 def reject(logits: Tensor, v: Verdict, block_size: int) -> tuple[Tensor, Tensor]:
     """Rejection sampling over logits [B, V]: (accepted int64[R], next token int64[R]), all on the device."""
     law = laws(logits, 1.0)
-    p_target = law.gather(1, v.drafted.unsqueeze(1)).squeeze(1)
-    p_draft = v.proposal.gather(1, v.drafted.unsqueeze(1)).squeeze(1)
-    passed = v.uniform * p_draft < p_target
+    drafted = v.drafted.unsqueeze(1)
+    bound: Tensor = v.uniform
+    if v.proposal is not None:
+        bound = bound * v.proposal.gather(1, drafted).squeeze(1)
+    passed = bound < law.gather(1, drafted).squeeze(1)
     k = torch.arange(block_size, device=logits.device)
     at = (v.starts.unsqueeze(1) + k).clamp(max=len(logits) - 1)
     seen = k < v.lengths.unsqueeze(1)
     accepted = (passed[at] & seen).long().cumprod(1).sum(1)
     last = v.starts + accepted
     final = law[last]
-    rest = (final - v.proposal[last]).clamp_(min=0)
+    if v.proposal is None:
+        rest = final.scatter(1, drafted[last], 0.0)
+    else:
+        rest = (final - v.proposal[last]).clamp_(min=0)
     use_rest = (accepted < v.lengths).unsqueeze(1) & (rest.sum(-1, keepdim=True) > 0)
-    return accepted, draw(torch.where(use_rest, rest, final), v.emit)
+    return accepted, race(torch.where(use_rest, rest, final))
+
+
+def race(law: Tensor) -> Tensor:
+    """int64[n] drawn from law [n, V] (any positive scale) as engines draw: the first of exponential clocks.
+
+    One pass over the vocabulary, where the inverse of a cumulative sum takes several.
+    """
+    return (law / torch.empty_like(law).exponential_().clamp_(min=1e-30)).argmax(-1)

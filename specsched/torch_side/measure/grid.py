@@ -1,6 +1,6 @@
 """Which steps the profiler times, in what order, and how their tokens and contexts are spread over requests.
 
-    requests R  x  verify width w = B / R in {1, 2, 4, 8}  x  context of one request
+    requests R  x  verify width w = B / R in {1, 2, 4, ..., 1 + γ}  x  context of one request
 
 plus, on a GPU, M and M + 8 around multiples of 64 and 128, where the tiles of matrix products end. A tier is
 complete in itself and the next one refines it, so that a run cut short still has a whole grid; within a tier
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-WIDTHS = (1, 2, 4, 8)
+WIDTHS = (1, 2, 4, 8, 16, 32)
 DRAFT_CONTEXT = 1024
 QUICK_SIZES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 136, 192, 256, 272, 384, 512)
 
@@ -50,7 +50,7 @@ def engine_points(
     does: attention pads requests of unequal length, so the two differ.
     """
     whole = 1 + block_size
-    widths = sorted({w for w in WIDTHS if w < whole} | {whole})
+    widths = widths_up_to(whole)
     points = [Point("prefill", 1, n, n, tier=min(i, 1)) for i, n in enumerate(prompts)]
     for c, context in enumerate(contexts):
         for n, r in enumerate(sorted(requests)):
@@ -71,11 +71,12 @@ def pass_points(
     most_requests: int,
     most_kv: int,
     quick: bool = False,
+    prompts: Sequence[int] = (),
 ) -> list[Point]:
     """Passes of a target on a GPU: every captured size in a graph, sizes above the last one off it.
 
     captured: sizes a graph is made for, rising. most_kv: tokens the KV cache holds; larger steps are left
-    out.
+    out. prompts: lengths to prefill.
     """
     limit = captured[-1]
     coarse = {b for b in captured if b in QUICK_SIZES} | {captured[0], limit}
@@ -85,7 +86,7 @@ def pass_points(
     for tokens in [*graph, *off_graph]:
         eager = tokens > limit
         for c, context in enumerate(contexts):
-            for width in WIDTHS:
+            for width in widths_up_to(1 + block_size):
                 r = -(-tokens // width)
                 # R of a size not divisible by the width: the last requests verify fewer.
                 if r > most_requests or tokens > r * (1 + block_size) or r * context > most_kv:
@@ -102,7 +103,14 @@ def pass_points(
         if r * context <= most_kv:
             seen[(-1, r)] = Point("draft", r, r, context, tier=n % 2)
             seen[(-2, r)] = Point("host", r, r, context, tier=n % 2)
+    for n, length in enumerate(prompts):
+        seen[(-3, length)] = Point("prefill", 1, length, length, eager=True, tier=n % 2)
     return list(seen.values())
+
+
+def widths_up_to(whole: int) -> list[int]:
+    """Verification widths to time: powers of two below the whole block, and the whole, 1 + γ."""
+    return sorted({w for w in WIDTHS if w < whole} | {whole})
 
 
 def edges(limit: int) -> list[int]:

@@ -37,10 +37,11 @@ def measure_profile(
     *,
     tensor: int = 1,
     dtype: str = "bfloat16",
-    block_size: int | None = 7,
+    block_size: int | None = None,
     capture_limit: int = 512,
     quick: bool = False,
     drafter: str | None = None,
+    device: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> StepProfile:
@@ -48,30 +49,35 @@ def measure_profile(
 
     gpu: the GPU that must be here (`h100`, `h200-sxm`, `rtx 4090`), or "cpu". model: on a GPU a preset of
     `shapes` or a `config.json`; on a CPU `tiny`, `smollm2` or a target's folder, measured in float32 with
-    `drafter` (default: the bundled one of that name), both as `decode.py` runs them. `quick`: a coarse grid,
-    under two minutes on a GPU, under one on a CPU. Interrupted runs and steps that do not fit in memory
-    leave a profile of what was measured, with a note. Raises SpecschedError when the GPU is not here.
+    `drafter` (default: the bundled one of that name), both as `decode.py` runs them. On a GPU `drafter` is a
+    config, built with random weights, and `device` the index of the card where several have that name.
+    `quick`: a coarse grid, under two minutes on a GPU (else under ten), under one on a CPU.
+    Interrupted runs and steps that do not fit in memory leave a profile of what was measured, with a note.
+    Raises SpecschedError when the GPU is not here.
     """
     if gpu.lower() == "cpu":
         return _cpu(model, drafter, block_size, quick, seed, progress)
-    index = host.find_device(gpu, host.cuda_devices())
+    host.refuse_rocm()
+    index = host.find_device(gpu, host.cuda_devices(), device)
     if tensor != 1:
         raise SpecschedError(
             f"--tensor {tensor}: measuring times one GPU; use --source compose for several, or --tensor 1"
         )
+    from .card import Card
     from .cuda import measure_cuda
 
     shape = find_model(model)
     require_plain(shape, "measuring")
-    name = host.cuda_devices()[index]
+    card = Card(index)
     return measure_cuda(
-        torch.device("cuda", index),
-        host.gpu_key(gpu, name),
+        card,
+        host.gpu_key(gpu, card.name),
         shape,
         dtype=dtype,
-        block_size=block_size or 7,
+        block_size=block_size,
         capture_limit=capture_limit,
         quick=quick,
+        drafter=drafter,
         seed=seed,
         progress=progress,
     )

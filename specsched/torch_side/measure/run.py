@@ -1,8 +1,9 @@
 """Running the grid: warm-ups, replays, a random order, an anchor for drift, a time budget; nothing is lost.
 
 Knows no device: a `Bench` prepares a point and times one replay of it. Running out of memory drops the point
-and every larger one of its kind; an interruption or the end of the time budget stops the run. What was
-measured until then is kept and fitted.
+and every larger one of its kind; any other error drops the point and is told, and a few different ones, or
+several in a row, stop the run, as an interruption or the end of the time budget does. What was measured until
+then is kept and fitted.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from ...errors import SpecschedError
 from .grid import Point, anchor_of, in_order
 
+FEW = 3  # different errors, after which nothing more is tried
+IN_ROW = 5  # points that fail one after another: a device that has faulted answers nothing any more
+SPREAD = 0.02  # of a step's time, between its repeats: the goal
 DRIFT = 0.05  # of the anchor's time: beyond it the machine was not itself
 Progress = Callable[[int, int | None, str], None]
 Once = Callable[[], dict[str, float]]
@@ -52,16 +57,28 @@ class Plan:
 
 @dataclass
 class Sample:
-    """One measured point: `seconds` has every replay of every part, `order` says when in the run."""
+    """One measured point: `seconds` has every replay of every part, `order` says when in the run, `rounds`
+    how many replays each round of the grid made."""
 
     point: Point
     context_tokens: int
     seconds: dict[str, list[float]]
     order: int
+    rounds: list[int] = field(default_factory=list)
 
     def median(self, part: str) -> float:
         """Median seconds of a part."""
         return float(np.median(self.seconds[part]))
+
+    @property
+    def spread(self) -> float | None:
+        """How far the medians of the rounds lie apart, relative to their mean; None with one round."""
+        if len(self.rounds) < 2:
+            return None
+        step = np.sum([v for part, v in self.seconds.items() if part != "launch"], axis=0)
+        ends = np.cumsum(self.rounds)
+        medians = [float(np.median(part)) for part in np.split(step, ends[:-1])]
+        return (max(medians) - min(medians)) / float(np.mean(medians))
 
     def to_dict(self) -> dict[str, Any]:
         """The profile's `samples` entry: seconds by part as [p10, median, p90], replays in microseconds."""
@@ -81,7 +98,8 @@ class Sample:
 
 @dataclass
 class Run:
-    """What a run measured. `stopped`: None, "interrupted" or "time"; `dropped` points ran out of memory."""
+    """What a run measured. `stopped`: None, "interrupted", "time" or "errors"; `dropped` points ran out of
+    memory, `failed` ones ended in another error, whose message is kept."""
 
     samples: list[Sample] = field(default_factory=list)
     anchors: list[Sample] = field(default_factory=list)
@@ -89,13 +107,21 @@ class Run:
     replays: int = 0  # per point
     stopped: str | None = None
     dropped: list[Point] = field(default_factory=list)
+    failed: list[tuple[Point, str]] = field(default_factory=list)
+    in_row: int = 0  # failures since the last point that was timed
+
+    @property
+    def spread(self) -> float | None:
+        """Median over the steps of how far the medians of their rounds lie apart; None with one round."""
+        found = [spread for s in self.samples if (spread := s.spread) is not None]
+        return float(np.median(found)) if found else None
 
     @property
     def drift(self) -> float | None:
         """Largest relative change of the anchor's median time over the run; None with fewer than two."""
         if len(self.anchors) < 2:
             return None
-        times = [sum(a.median(part) for part in a.seconds) for a in self.anchors]
+        times = [sum(a.median(part) for part in a.seconds if part != "launch") for a in self.anchors]
         return max(times) / min(times) - 1.0
 
     @property
@@ -103,7 +129,11 @@ class Run:
         """What whoever uses the profile must know about how the run went."""
         found = []
         if self.stopped is not None:
-            why = "was interrupted" if self.stopped == "interrupted" else "reached its time budget"
+            why = {
+                "interrupted": "was interrupted",
+                "time": "reached its time budget",
+                "errors": "was ended by its errors",
+            }[self.stopped]
             done = sum(len(next(iter(s.seconds.values()))) for s in self.samples)
             share = done / max(self.replays * self.planned, 1)
             found.append(
@@ -114,6 +144,14 @@ class Run:
             found.append(
                 f"{len(self.dropped)} points did not fit in memory, the smallest: {least.label}; "
                 "steps beyond the measured ones are extrapolated."
+            )
+        for message in dict.fromkeys(message for _, message in self.failed):
+            points = [p for p, said in self.failed if said == message]
+            found.append(f"{len(points)} points failed, first {points[0].label}: {message}.")
+        if self.spread is not None and self.spread > SPREAD:
+            found.append(
+                f"Repeats of a step lie {self.spread:.1%} apart (the goal is {SPREAD:.0%}): the machine was "
+                "not quiet, or the steps are short; what differs by less than that is not measured."
             )
         if self.drift is not None and self.drift > DRIFT:
             found.append(
@@ -130,7 +168,8 @@ def run_points(
     progress: Progress | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Run:
-    """Time the points; see the module. Raises KeyboardInterrupt only when nothing was measured yet."""
+    """Time the points; see the module. Raises KeyboardInterrupt only when nothing was measured yet, and
+    SpecschedError when errors left nothing measured."""
     run = Run(planned=len(points), replays=plan.rounds * max(plan.replays // plan.rounds, 1))
     total = plan.rounds * len(points)
     begun = clock()
@@ -147,12 +186,19 @@ def run_points(
                 _timed(bench, anchor, plan, run, run.anchors)
             report(number, total, point.label)
             _timed(bench, point, plan, run, run.samples)
-        _timed(bench, anchor, plan, run, run.anchors)
+            if len({message for _, message in run.failed}) >= FEW or run.in_row >= IN_ROW:
+                run.stopped = "errors"
+                break
+        if run.stopped != "errors":
+            _timed(bench, anchor, plan, run, run.anchors)
         report(total, total, "done")
     except KeyboardInterrupt:
         if not run.samples:
             raise
         run.stopped = "interrupted"
+    if run.failed and not any("verify" in s.seconds for s in run.samples):
+        point, message = run.failed[0]
+        raise SpecschedError(f"no step could be timed: {point.label} failed with: {message}")
     return run
 
 
@@ -163,10 +209,10 @@ def _settle(bench: Bench, anchor: Point, plan: Plan, clock: Callable[[], float])
         end = clock() + plan.settle_seconds
         while clock() < end:
             once()
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-        bench.release()
+    except Exception as error:
+        # The anchor itself is timed again as a point, where its failure is recorded.
+        if out_of_memory(error):
+            bench.release()
 
 
 def _timed(bench: Bench, point: Point, plan: Plan, run: Run, into: list[Sample]) -> None:
@@ -179,21 +225,35 @@ def _timed(bench: Bench, point: Point, plan: Plan, run: Run, into: list[Sample])
         for _ in range(plan.warmups):
             once()
         replays = [once() for _ in range(run.replays // plan.rounds)]
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-        run.dropped.append(point)
+    except Exception as error:
+        if out_of_memory(error):
+            run.dropped.append(point)
+        else:
+            run.failed.append((point, _message(error)))
+            run.in_row += 1
     else:
+        run.in_row = 0
         seconds = {part: [replay[part] for replay in replays] for part in replays[0]}
         again = next((s for s in run.samples if s.point == point), None) if into is run.samples else None
         if again is None:
-            into.append(Sample(point, context, seconds, len(run.samples) + len(run.anchors)))
+            order = len(run.samples) + len(run.anchors)
+            into.append(Sample(point, context, seconds, order, [len(replays)]))
         else:
+            again.rounds.append(len(replays))
             for part, more in seconds.items():
                 again.seconds[part] += more
         return
     # Outside the handler: the traceback it holds keeps the failed step's tensors alive.
-    bench.release()
+    try:
+        bench.release()
+    except Exception as error:  # a device that has faulted cannot give anything back either
+        run.failed.append((point, _message(error)))
+
+
+def _message(error: BaseException) -> str:
+    """The first line of an error, without its class where it says something."""
+    text = str(error).strip().split("\n")[0][:300].rstrip(".")
+    return text or type(error).__name__
 
 
 def _holds(point: Point, small: Point) -> bool:
