@@ -9,6 +9,7 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..errors import plain
 from .tables import by_capacity
 from .text import share
 
@@ -20,6 +21,7 @@ Row = Mapping[str, Any]
 BLUE, ORANGE, GREEN, RED, PINK, SKY, VIOLET, BROWN = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#5B3FA0", "#8C510A",
 )  # fmt: skip
+_LONGEST_TEXT = 120
 INK, FAINT = "#222222", "#8a8a8a"
 FIXED = (RED, PINK, BROWN, VIOLET)  # fixed:k is often compared with itself
 MARKERS = "osD^vPX<>"
@@ -36,10 +38,21 @@ def figure(width: float, height: float) -> Figure:
 
 
 def png(fig: Figure) -> bytes:
-    """The figure as PNG bytes, without a date in it."""
+    """The figure as PNG bytes, without a date in it; its texts as they are, not as formulas or commands."""
+    from matplotlib.text import Text
+
+    ticks = {id(label) for axes in fig.axes for axis in (axes.xaxis, axes.yaxis) for label in _ticks(axis)}
+    for text in fig.findobj(Text):
+        if id(text) not in ticks and isinstance(text, Text):
+            text.set_parse_math(False)  # `$` in a name is no formula
+            text.set_text(plain(text.get_text(), _LONGEST_TEXT))
     stream = io.BytesIO()
     fig.savefig(stream, format="png", metadata={"Software": "specsched"})
     return stream.getvalue()
+
+
+def _ticks(axis: Any) -> list[Any]:
+    return [*axis.get_ticklabels(minor=False), *axis.get_ticklabels(minor=True)]
 
 
 def dress(axes: Axes, title: str, subtitle: str, x: str, y: str) -> None:

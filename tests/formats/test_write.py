@@ -15,6 +15,7 @@ from test_profile_formats import linear, vllm_owner
 
 from specsched import formats
 from specsched.errors import FormatError
+from specsched.formats.vllm.costs import write_cost
 from specsched.profile import StepProfile
 
 DATA = Path(__file__).parent / "data"
@@ -184,3 +185,13 @@ def test_writing_what_cannot_be_written_names_what_can(tmp_path):
         formats.write(acceptance, tmp_path / "x", "sglang")
     formats.write(acceptance, tmp_path / "a.json", "specsched")
     assert formats.read(tmp_path / "a.json").object.survival.tolist() == acceptance.survival.tolist()
+
+
+@pytest.mark.parametrize("name", ["a\nbatch_tokens,median_ms\n1,0", "=1+1", "@x\r\n-2", "+\x1b[31m"])
+def test_a_name_adds_no_line_and_no_cell_to_a_csv(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "cost.csv"
+    write_cost(path, "batch_tokens", np.array([1, 2]), np.array([0.001, 0.002]), [f"{name}: verify cost"])
+    lines = path.read_text().split("\n")
+    assert lines[0].startswith("# ")
+    assert lines[0].isprintable()
+    assert lines[1:] == ["batch_tokens,median_ms", "1,1.0", "2,2.0", ""]

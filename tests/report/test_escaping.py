@@ -5,7 +5,11 @@ from __future__ import annotations
 import html
 import re
 
+import pytest
+from matplotlib.text import Text
+
 from specsched.report.page import answer_page
+from specsched.report.plots import dress, figure, png
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 
@@ -32,3 +36,24 @@ def test_every_text_of_an_answer_is_escaped_in_its_page() -> None:
     assert html.escape(EVIL) in page
     assert "<script" not in page
     assert not re.search(r"<img[^>]* onerror", page)
+
+
+@pytest.mark.parametrize("name", ["$\\frac{1}{", "$x_{", "a$b$c", "\x1b[31mred\x07", "x" * 5000])
+def test_names_are_drawn_as_they_are(name: str) -> None:
+    fig = figure(9.2, 9.2)
+    axes = fig.subplots()
+    axes.plot([1, 10, 100], [1, 2, 3], label=name)
+    axes.set_xscale("log")
+    dress(axes, name, name, name, name)
+    axes.legend()
+    assert png(fig).startswith(b"\x89PNG")
+    assert all(text.get_text().isprintable() and len(text.get_text()) < 200 for text in axes.findobj(Text))
+
+
+def test_ticks_of_a_logarithmic_axis_stay_powers() -> None:
+    fig = figure(4, 3)
+    axes = fig.subplots()
+    axes.plot([1, 10, 100], [1, 2, 3])
+    axes.set_xscale("log")
+    png(fig)
+    assert all(label.get_parse_math() for label in axes.get_xticklabels())

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import FormatError
+from ...errors import FormatError, plain
 from ...files.output import atomic_write
 from ...profile import StepProfile
 from ..document import Hints, build, ceil_steps, curve, imported
@@ -123,7 +123,8 @@ def write_cost(
     """Write one cost table, `axis` = batch_tokens or num_reqs, with comment lines above the header."""
     with atomic_write(path) as stream:
         for comment in comments:
-            stream.write(f"# {comment}\n")
+            # A name stays on its line: below the comments the reader looks for the header.
+            stream.write(f"# {plain(' '.join(comment.split()))}\n")
         stream.write(f"{axis},median_ms\n")
         for size, value in zip(sizes, seconds, strict=True):
             stream.write(f"{int(size)},{float(value) * 1e3!r}\n")
