@@ -44,7 +44,7 @@ def test_names_are_drawn_as_they_are(name: str) -> None:
     axes = fig.subplots()
     axes.plot([1, 10, 100], [1, 2, 3], label=name)
     axes.set_xscale("log")
-    dress(axes, name, name, name, name)
+    dress(axes, "title", name, "x", "y")
     axes.legend()
     assert png(fig).startswith(b"\x89PNG")
     assert all(text.get_text().isprintable() and len(text.get_text()) < 200 for text in axes.findobj(Text))
