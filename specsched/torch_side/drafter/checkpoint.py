@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ...errors import FormatError
 from ...files.disk import bundled_dir, read_json
+from ...files.guard import reading
 from ...files.output import atomic_write, write_json
 from .config import DrafterConfig
 
@@ -47,7 +48,6 @@ def read_checkpoint(
     name_or_path: str | os.PathLike[str],
 ) -> tuple[DrafterConfig, Tensor | None, dict[str, Tensor], str]:
     """Read a folder: (config, draft ids int64[Vd] or None, tensors in float32 by name, the file's name)."""
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     folder = find_model(name_or_path)
@@ -58,10 +58,8 @@ def read_checkpoint(
     if not files:
         raise FormatError(f"{folder}: no *.safetensors beside config.json; fetch the weights too")
     for file in files:
-        try:
+        with reading(file, FormatError, "safetensors file"):
             state |= load_file(file)
-        except (SafetensorError, OSError) as e:
-            raise FormatError(f"{file}: {e}; fetch or write the file again") from None
     ids = state.pop(IDS, None)
     if (ids is None) != (config.draft_vocab_size is None) or (
         ids is not None and len(ids) != config.draft_vocab_size
@@ -70,6 +68,16 @@ def read_checkpoint(
             f"{folder}: {IDS} and the config's draft_vocab_size {config.draft_vocab_size} do not agree"
         )
     draft_ids = None if ids is None else ids.long()
+    if draft_ids is not None and (
+        draft_ids.ndim != 1
+        or (len(draft_ids) and not 0 <= int(draft_ids.min()) <= int(draft_ids.max()) < config.vocab_size)
+    ):
+        raise FormatError(f"{folder}: {IDS} must be rows of the vocabulary of {config.vocab_size}")
+    for name, value in state.items():
+        if not value.is_floating_point() or not bool(torch.isfinite(value.float()).all()):
+            raise FormatError(
+                f"{folder}: tensor {name!r} holds NaN, infinity or no floating-point numbers; fetch it again"
+            )
     return config, draft_ids, {k: v.float() for k, v in state.items()}, str(folder)
 
 

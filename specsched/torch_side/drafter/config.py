@@ -10,7 +10,9 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
-from ...errors import FormatError
+from ...errors import FormatError, quoted
+from ...files.guard import reading
+from ...files.reader import Reader, kind_of
 
 HEAD_TYPES = ("none", "vanilla", "gated", "rnn")
 KINDS = {"Qwen3DSparkModel": "dspark", "Qwen3DFlashModel": "dflash", "Qwen3Eagle3Model": "eagle3"}
@@ -132,7 +134,11 @@ class DrafterConfig:
 
         Raises FormatError for another architecture, a missing key, or a feature we do not compute.
         """
-        architecture = (document.get("architectures") or ["nothing"])[0]
+        read = Reader(document, where, FormatError)
+        named = document.get("architectures")
+        architecture = (
+            named[0] if isinstance(named, list) and named and isinstance(named[0], str) else "nothing"
+        )
         if architecture not in KINDS:
             raise FormatError(
                 f"{where}: architecture {architecture!r} is not a drafter we read "
@@ -140,12 +146,15 @@ class DrafterConfig:
             )
         if document.get("attention_bias"):
             raise FormatError(f"{where}: attention_bias is true; drafters with biases are not supported")
-        if any(t != "full_attention" for t in document.get("layer_types") or []):
+        types = document.get("layer_types") or []
+        if not isinstance(types, list) or any(t != "full_attention" for t in types):
             raise FormatError(f"{where}: layer_types has sliding attention; only full_attention is supported")
-        rope = document.get("rope_parameters") or {}
-        if rope.get("rope_type", "default") != "default":
-            raise FormatError(f"{where}: rope_type {rope['rope_type']!r}; only 'default' is supported")
-        own = document.get("specsched") or {}
+        rope = read.block("rope_parameters") or Reader({}, where, FormatError)
+        if rope.document.get("rope_type", "default") != "default":
+            raise FormatError(
+                f"{where}: rope_type {quoted(rope.document['rope_type'])}; only 'default' is supported"
+            )
+        own = read.mapping("specsched")
         known = {f.name: f for f in fields(cls)}
         values: dict[str, Any] = {"kind": KINDS[architecture]}
         for name in known:
@@ -153,10 +162,11 @@ class DrafterConfig:
                 values[name] = document[name]
             elif name in own:
                 values[name] = own[name]
-        values["rope_theta"] = float(rope.get("rope_theta", document.get("rope_theta", 1e6)))
-        values["target_layer_ids"] = tuple(int(i) for i in values.get("target_layer_ids", ()))
-        if KINDS[architecture] == "eagle3":
-            values.setdefault("block_size", document.get("ttt_length", 7))
+        source = rope if rope.has("rope_theta") else read
+        values["rope_theta"] = source.number("rope_theta", 1e6, 1.0, most=1e12)
+        _check_types(values, where)
+        if KINDS[architecture] == "eagle3" and "block_size" not in values:
+            values["block_size"] = read.integer("ttt_length", 7, 1, 127)
         if values.get("markov_rank", 0) == 0:
             values["markov_head_type"] = "none"
         if not values.get("enable_confidence_head", False):
@@ -169,4 +179,50 @@ class DrafterConfig:
             missing = []
         if missing:
             raise FormatError(f"{where}: key {missing[0]!r} is missing; a DeepSpec drafter config has it")
-        return cls(**values)
+        with reading(where, FormatError, "drafter config"):
+            return cls(**values)
+
+
+_MOST = {
+    "vocab_size": 2**24,
+    "hidden_size": 2**17,
+    "intermediate_size": 2**20,
+    "num_hidden_layers": 1000,
+    "num_attention_heads": 4096,
+    "num_key_value_heads": 4096,
+    "head_dim": 4096,
+    "block_size": 127,
+    "mask_token_id": 2**24,
+    "markov_rank": 2**17,
+    "num_target_layers": 1000,
+    "draft_vocab_size": 2**24,
+}
+_MAY_BE_ZERO = ("mask_token_id", "markov_rank", "num_target_layers")
+_SWITCHES = (
+    "enable_confidence_head",
+    "confidence_head_with_markov",
+    "shared_embeddings",
+    "confidence_draft_stats",
+)
+
+
+def _check_types(values: dict[str, Any], where: str) -> None:
+    """Refuse values of a config that have no meaning, before anything of their size is made."""
+    read = Reader(values, where, FormatError)
+    for key, most in _MOST.items():
+        if read.has(key):
+            values[key] = read.integer(key, minimum=0 if key in _MAY_BE_ZERO else 1, most=most)
+    for key in _SWITCHES:
+        if not isinstance(values.get(key, False), bool):
+            raise read.fail(key, f"is {kind_of(values[key])}; it must be true or false")
+    if "rms_norm_eps" in values:
+        values["rms_norm_eps"] = read.number("rms_norm_eps", most=1.0)
+    if "markov_head_type" in values:
+        read.text("markov_head_type", choices=HEAD_TYPES)
+    ids = values.get("target_layer_ids", ())
+    if not isinstance(ids, list | tuple) or len(ids) > 1000:
+        raise read.fail("target_layer_ids", f"is {kind_of(ids)}; it must be a list of up to 1000 layers")
+    for i, layer in enumerate(ids):
+        if isinstance(layer, bool) or not isinstance(layer, int) or not -1 <= layer < 1000:
+            raise read.fail(f"target_layer_ids[{i}]", f"is {quoted(layer)}; it must be a layer of the target")
+    values["target_layer_ids"] = tuple(ids)

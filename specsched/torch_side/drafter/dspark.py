@@ -275,19 +275,26 @@ def load_drafter(
             f"{where}: trained on a target of {config.num_target_layers} layers, this one has "
             f"{target.config.num_hidden_layers}; load the target it was trained on"
         )
+    deepest = max(config.target_layer_ids)
+    if deepest >= target.config.num_hidden_layers:
+        raise FormatError(
+            f"{where}: target_layer_ids names layer {deepest}, and the target has "
+            f"{target.config.num_hidden_layers}; load the target it was trained on"
+        )
+    if (
+        max(config.vocab_size, 1) != target.config.vocab_size
+        or config.hidden_size != target.config.hidden_size
+    ):
+        raise FormatError(
+            f"{where}: vocabulary {config.vocab_size} and hidden size {config.hidden_size}, the target's are "
+            f"{target.config.vocab_size} and {target.config.hidden_size}; this drafter belongs to another "
+            "target"
+        )
+    with torch.device("meta"):  # shapes first: nothing of the config's size is allocated before they fit
+        shapes = {k: v.shape for k, v in _kinds()[config.kind](config, draft_ids).own_state().items()}
+    _check_state(shapes, state, where)
     drafter = _kinds()[config.kind](config, draft_ids)
     embed, head = state.pop("embed_tokens.weight", None), state.pop("lm_head.weight", None)
-    expected = {k: v.shape for k, v in drafter.own_state().items()}
-    for key in sorted(expected.keys() ^ state.keys()):
-        problem = "is missing" if key in expected else "is not one this drafter has"
-        raise FormatError(
-            f"{where}: tensor {key!r} {problem}; config.json and weights do not belong together"
-        )
-    for key, shape in expected.items():
-        if state[key].shape != shape:
-            raise FormatError(
-                f"{where}: tensor {key!r} is {list(state[key].shape)}, config says {list(shape)}"
-            )
     drafter.load_state_dict(state, strict=False)
     drafter = drafter.to(device=target.device, dtype=dtype or target.dtype)
     if embed is not None and head is not None:
@@ -297,6 +304,21 @@ def load_drafter(
     else:
         raise FormatError(f"{where}: embed_tokens or lm_head is missing and the config does not share them")
     return drafter.eval().requires_grad_(False)
+
+
+def _check_state(expected: dict[str, torch.Size], state: dict[str, Tensor], where: str) -> None:
+    """Refuse a file that does not hold exactly the tensors its config promises (embedding and head aside)."""
+    held = state.keys() - {"embed_tokens.weight", "lm_head.weight"}
+    for key in sorted(expected.keys() ^ held):
+        problem = "is missing" if key in expected else "is not one this drafter has"
+        raise FormatError(
+            f"{where}: tensor {key!r} {problem}; config.json and weights do not belong together"
+        )
+    for key, shape in expected.items():
+        if state[key].shape != shape:
+            raise FormatError(
+                f"{where}: tensor {key!r} is {list(state[key].shape)}, config says {list(shape)}"
+            )
 
 
 def save_drafter(

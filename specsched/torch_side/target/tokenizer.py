@@ -16,9 +16,13 @@ from typing import Any
 
 import regex
 
-from ...errors import SpecschedError
+from ...errors import SpecschedError, plain, quoted
 from ...files.disk import read_json
+from ...files.guard import reading
 from ...files.output import write_json
+from ...files.reader import Reader, kind_of
+from ...files.strict import read_text
+from .template import render
 
 GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CHATML = (
@@ -66,6 +70,8 @@ class Tokenizer:
         self.splits = [GPT2_WORDS] if splits is None else splits
         self.chat_template = chat_template
         self.variables = variables or {}
+        self.source: str | None = None  # the files it and its template were read from, for messages
+        self.template_source: str | None = None
         self._patterns = [regex.compile(p) for p in self.splits]
         self._special_pattern = (
             regex.compile("|".join(regex.escape(s) for s in sorted(special, key=len, reverse=True)))
@@ -102,7 +108,7 @@ class Tokenizer:
                 piece = self._piece.get(int(i))
                 if piece is None:
                     raise SpecschedError(f"token id {i} is not in this vocabulary of {len(self.vocab)}")
-                out.append(bytes(_BYTE[c] for c in piece))
+                out.append(bytes(_BYTE[c] for c in piece if c in _BYTE))
         return b"".join(out).decode("utf-8", errors="replace")
 
     def chat(self, messages: list[dict[str, str]]) -> list[int]:
@@ -114,12 +120,11 @@ class Tokenizer:
             raise SpecschedError(
                 "this tokenizer has no chat template; encode the prompt as plain text instead"
             )
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        template = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(
-            self.chat_template
+        where = self.template_source or self.source or "this tokenizer"
+        text = render(
+            self.chat_template, where, messages=messages, add_generation_prompt=True, **self.variables
         )
-        return self.encode(template.render(messages=messages, add_generation_prompt=True, **self.variables))
+        return self.encode(text)
 
     def _cut_special(self, text: str) -> Iterator[tuple[str, bool]]:
         at = 0
@@ -134,7 +139,13 @@ class Tokenizer:
     def _words_of(self, text: str) -> list[str]:
         words = [text]
         for pattern in self._patterns:
-            words = [part for word in words for part in _isolate(pattern, word)]
+            try:
+                words = [part for word in words for part in _isolate(pattern, word)]
+            except TimeoutError:
+                raise SpecschedError(
+                    f"{self.source or 'tokenizer'}: the pattern {quoted(pattern.pattern)} takes seconds on "
+                    "one text; use another"
+                ) from None
         return words
 
     def _word(self, word: str) -> list[int]:
@@ -143,7 +154,14 @@ class Tokenizer:
             letters = [_LETTER[b] for b in word.encode("utf-8")]
             whole = self.vocab.get("".join(letters)) if self.whole_words else None
             pieces = merge(letters, self.rank) if whole is None else []
-            known = self._words[word] = [self.vocab[p] for p in pieces] if whole is None else [whole]
+            try:
+                known = [self.vocab[p] for p in pieces] if whole is None else [whole]
+            except KeyError as e:
+                raise SpecschedError(
+                    f"{self.source or 'tokenizer'}: the piece {quoted(e.args[0])} is not in the vocabulary; "
+                    "is the file whole?"
+                ) from None
+            self._words[word] = known
         return known
 
     # --- files
@@ -164,6 +182,10 @@ class Tokenizer:
             )
         tokens = meta["tokenizer.ggml.tokens"]
         types = meta["tokenizer.ggml.token_type"]
+        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+            raise SpecschedError("tokenizer.ggml.tokens is not a list of texts; the file is damaged")
+        if not isinstance(types, list) or len(types) != len(tokens):
+            raise SpecschedError("tokenizer.ggml.token_type has not one entry a token; the file is damaged")
         merges = [_pair(line) for line in meta["tokenizer.ggml.merges"]]
         special = {t: i for i, (t, kind) in enumerate(zip(tokens, types, strict=True)) if kind == 3}
         vocab = {t: i for i, (t, kind) in enumerate(zip(tokens, types, strict=True)) if kind != 3}
@@ -172,22 +194,36 @@ class Tokenizer:
     @classmethod
     def from_folder(cls, folder: str | os.PathLike[str]) -> Tokenizer:
         """Tokenizer of `tokenizer.json`, its chat template from the files Hugging Face keeps it in."""
-        folder = Path(folder)
-        path = folder / "tokenizer.json"
+        path = Path(folder) / "tokenizer.json"
+        template, variables = _chat_template(Path(folder))
+        with reading(path, SpecschedError, "tokenizer"):
+            made = cls._of_file(path, template, variables)
+        made.source = str(path)
+        files = [path.with_name(name) for name in ("chat_template.jinja", "tokenizer_config.json")]
+        made.template_source = next((str(file) for file in files if file.is_file()), None)
+        return made
+
+    @classmethod
+    def _of_file(cls, path: Path, template: str | None, variables: dict[str, Any]) -> Tokenizer:
         raw = read_json(path, SpecschedError)
-        model = raw.get("model", {})
+        read = Reader(raw, str(path), SpecschedError)
+        parts = read.block("model")
+        if parts is None:
+            raise read.fail("model", "is missing; it holds vocab and merges")
+        model = parts.document
         if model.get("type", "BPE") != "BPE" or model.get("byte_fallback"):
             raise SpecschedError(
-                f"{path}: only byte-level BPE tokenizers are supported, not {model.get('type')!r}"
+                f"{path}: only byte-level BPE tokenizers are supported, not {quoted(model.get('type'))}"
             )
-        special = {t["content"]: t["id"] for t in raw.get("added_tokens", [])}
-        merges = [_pair(m) if isinstance(m, str) else (m[0], m[1]) for m in model["merges"]]
-        template, variables = _chat_template(folder)
-        normalizer = (raw.get("normalizer") or {}).get("type")
+        vocab = _vocabulary(parts)
+        merges = _merges(parts, vocab)
+        special = _added(read)
+        given = read.block("normalizer")
+        normalizer = None if given is None else given.document.get("type")
         if normalizer not in (None, "NFC"):
             raise SpecschedError(f"{path}: normalizer {normalizer!r} is not supported; pass prompt_ids")
         whole_words = bool(model.get("ignore_merges"))
-        vocab, splits = dict(model["vocab"]), _splits(path, raw)
+        splits = _splits(path, raw)
         return cls(vocab, merges, special, splits, template, variables, normalizer == "NFC", whole_words)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -225,7 +261,7 @@ class Tokenizer:
 
 def _isolate(pattern: regex.Pattern, text: str) -> list[str]:
     out, at = [], 0
-    for m in pattern.finditer(text):
+    for m in pattern.finditer(text, timeout=_PATTERN_SECONDS):
         if m.start() > at:
             out.append(text[at : m.start()])
         if m.group():
@@ -239,6 +275,55 @@ def _isolate(pattern: regex.Pattern, text: str) -> list[str]:
 def _pair(line: str) -> tuple[str, str]:
     left, right = line.split(" ")
     return left, right
+
+
+_MOST_IDS = 2**24
+_PATTERN_SECONDS = 5.0  # a pattern that backtracks without end; real ones take microseconds
+
+
+def _id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_IDS
+
+
+def _vocabulary(model: Reader) -> dict[str, int]:
+    vocab = model.mapping("vocab")
+    if not vocab:
+        raise model.fail("vocab", "is missing or empty; it maps pieces to ids")
+    for piece, number in vocab.items():
+        if not _id(number):
+            key = f"vocab[{quoted(piece, 40)}]"
+            raise model.fail(key, f"is {quoted(number)}; it must be an id from 0 to {_MOST_IDS - 1}")
+    return vocab
+
+
+def _merges(model: Reader, vocab: dict[str, int]) -> list[tuple[str, str]]:
+    """Pairs of pieces, written "a b" or ["a", "b"], whose joint piece is in the vocabulary."""
+    given = model.document.get("merges")
+    if not isinstance(given, list):
+        raise model.fail("merges", f"is {kind_of(given)}; it must be a list of pairs")
+    pairs = []
+    for i, merge in enumerate(given):
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(piece, str) for piece in pair):
+            raise model.fail(f"merges[{i}]", f"is {quoted(merge)}; it must be a pair of pieces")
+        if pair[0] + pair[1] not in vocab:
+            raise model.fail(f"merges[{i}]", f"makes {quoted(pair[0] + pair[1])}, which vocab does not hold")
+        pairs.append((pair[0], pair[1]))
+    return pairs
+
+
+def _added(read: Reader) -> dict[str, int]:
+    given = read.document.get("added_tokens") or []
+    if not isinstance(given, list):
+        raise read.fail("added_tokens", f"is {kind_of(given)}; it must be a list")
+    special = {}
+    for i, entry in enumerate(given):
+        token = Reader(entry, read.where, read.error, f"added_tokens[{i}].")
+        text = token.document.get("content")
+        if not isinstance(text, str) or not text:
+            raise token.fail("content", f"is {kind_of(text)}; it must be a text")
+        special[text] = token.integer("id", most=_MOST_IDS)
+    return special
 
 
 def merge(pieces: list[str], rank: dict[tuple[str, str], int]) -> list[str]:
@@ -280,7 +365,7 @@ def _splits(path: Path, raw: dict[str, Any]) -> list[str]:
         elif kind == "Digits":
             patterns.append(r"\p{N}" if step.get("individual_digits") else r"\p{N}+")
         elif kind == "Split" and step.get("behavior") == "Isolated" and "Regex" in step.get("pattern", {}):
-            patterns.append(step["pattern"]["Regex"])
+            patterns.append(_compiled(path, step["pattern"]["Regex"]))
         elif kind is not None:
             raise SpecschedError(
                 f"{path}: pre-tokenizer {kind!r} is not supported; pass prompt_ids instead of text"
@@ -288,18 +373,34 @@ def _splits(path: Path, raw: dict[str, Any]) -> list[str]:
     return patterns
 
 
+def _compiled(path: Path, pattern: Any) -> str:
+    try:
+        regex.compile(pattern)
+    except (regex.error, TypeError, ValueError, RecursionError) as e:
+        raise SpecschedError(
+            f"{path}: pre_tokenizer pattern {quoted(pattern)} is not a regular expression "
+            f"({plain(str(e), 80)}); correct it"
+        ) from None
+    return str(pattern)
+
+
 def _chat_template(folder: Path) -> tuple[str | None, dict[str, Any]]:
     variables: dict[str, Any] = {}
     template = None
     config = folder / "tokenizer_config.json"
     if config.is_file():
-        raw = read_json(config, SpecschedError)
-        template = raw.get("chat_template")
+        read = Reader(read_json(config, SpecschedError), str(config), SpecschedError)
+        template = read.document.get("chat_template")
+        if template is not None and not isinstance(template, str | list):
+            raise read.fail("chat_template", f"is {kind_of(template)}; it must be a text")
         for key in ("bos_token", "eos_token"):
-            value = raw.get(key)
-            variables[key] = value.get("content") if isinstance(value, dict) else value or ""
+            value = read.document.get(key)
+            text = value.get("content") if isinstance(value, dict) else value
+            if text is not None and not isinstance(text, str):
+                raise read.fail(key, f"is {kind_of(text)}; it must be a text")
+            variables[key] = text or ""
     if (folder / "chat_template.jinja").is_file():
-        template = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+        template = read_text(folder / "chat_template.jinja", SpecschedError, 1 << 20)
     return (template if isinstance(template, str) else None), variables
 
 

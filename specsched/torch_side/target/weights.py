@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...errors import SpecschedError
+from ...errors import SpecschedError, quoted
 
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
@@ -19,9 +19,12 @@ from typing import Any
 import numpy as np
 
 from ...files.disk import bundled_dir, read_json
+from ...files.guard import reading
 from ...files.output import atomic_write, write_json
+from ...files.reader import Reader, kind_of
 from .config import TargetConfig
 from .decoder import Target
+from .gguf_header import check_header
 from .tokenizer import Tokenizer
 
 
@@ -67,49 +70,80 @@ def read_target(name_or_path: str | os.PathLike[str]) -> Target:
 def read_config(path: Path) -> TargetConfig:
     """`TargetConfig` of a Hugging Face `config.json`. Raises `SpecschedError` on what this decoder does not
     do."""
-    raw = read_json(path, SpecschedError)
-    architecture = (raw.get("architectures") or ["?"])[0]
+    read = Reader(read_json(path, SpecschedError), str(path), SpecschedError)
+    raw = read.document
+    named = raw.get("architectures")
+    architecture = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else "?"
     if architecture not in _ARCHITECTURES:
+        shown = quoted(named[0] if isinstance(named, list) and len(named) == 1 else named)
         raise SpecschedError(
-            f"{path}: architecture {architecture!r} is not supported; use one of {', '.join(_ARCHITECTURES)}"
+            f"{path}: architecture {shown} is not supported; use one of {', '.join(_ARCHITECTURES)}"
         )
     for key in ("attention_bias", "mlp_bias", "use_sliding_window"):
         if raw.get(key):
-            raise SpecschedError(f"{path}: {key} = {raw[key]} is not supported; use a model without it")
+            raise SpecschedError(
+                f"{path}: {key} = {quoted(raw[key])} is not supported; use a model without it"
+            )
     if raw.get("hidden_act", "silu") != "silu":
-        raise SpecschedError(f"{path}: hidden_act {raw['hidden_act']!r} is not supported, only 'silu'")
-    try:
-        rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-        heads = raw["num_attention_heads"]
-        eos = raw.get("eos_token_id")
-        return TargetConfig(
-            vocab_size=raw["vocab_size"],
-            hidden_size=raw["hidden_size"],
-            num_hidden_layers=raw["num_hidden_layers"],
-            num_attention_heads=heads,
-            num_key_value_heads=raw.get("num_key_value_heads") or heads,
-            head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
-            intermediate_size=raw["intermediate_size"],
-            rope_theta=float(rope.get("rope_theta", raw.get("rope_theta", 10000.0))),
-            rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-            qk_norm=_ARCHITECTURES[architecture],
-            tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
-            eos_token_ids=() if eos is None else tuple(eos) if isinstance(eos, list) else (int(eos),),
-            name=raw.get("name") or path.parent.name,
-            rope_scaling=_rope_scaling(path, rope),
-        )
-    except KeyError as e:
-        raise SpecschedError(f"{path}: key {e} is missing; is this the config of a whole model?") from None
+        raise SpecschedError(f"{path}: hidden_act {quoted(raw['hidden_act'])} is not supported, only 'silu'")
+    rope = (
+        read.block("rope_parameters") or read.block("rope_scaling") or Reader({}, str(path), SpecschedError)
+    )
+    sizes = read_sizes(read)
+    return TargetConfig(
+        **sizes,
+        rope_theta=(rope if rope.has("rope_theta") else read).number("rope_theta", 10000.0, 1.0, most=1e12),
+        rms_norm_eps=read.number("rms_norm_eps", 1e-6, most=1.0),
+        qk_norm=_ARCHITECTURES[architecture],
+        tie_word_embeddings=_truth(read, "tie_word_embeddings"),
+        eos_token_ids=_ends(read, sizes["vocab_size"]),
+        name=read.text("name", path.parent.name),
+        rope_scaling=_rope_scaling(path, rope),
+    )
 
 
-def _rope_scaling(path: Path, rope: dict[str, Any]) -> tuple[float, float, float, float] | None:
-    kind = rope.get("rope_type") or rope.get("type") or "default"
+def read_sizes(read: Reader) -> dict[str, Any]:
+    """The sizes of a decoder, each within what any model has, fitting one another."""
+    most = {"vocab_size": 2**24, "hidden_size": 2**17, "num_hidden_layers": 1000, "intermediate_size": 2**20}
+    sizes = {key: read.integer(key, minimum=1, most=most[key]) for key in most}
+    heads = read.integer("num_attention_heads", minimum=1, most=4096)
+    kv = read.integer("num_key_value_heads", heads, minimum=1, most=4096)
+    if heads % kv:
+        raise read.fail("num_key_value_heads", f"is {kv}, which does not divide the {heads} attention heads")
+    head_dim = read.integer("head_dim", sizes["hidden_size"] // heads, minimum=2, most=4096)
+    if head_dim < 2 or head_dim % 2:
+        raise read.fail("head_dim", f"is {head_dim}; rotary positions need an even number above 0")
+    return {**sizes, "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": head_dim}
+
+
+def _truth(read: Reader, key: str) -> bool:
+    value = read.document.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise read.fail(key, f"is {kind_of(value)}; it must be true or false")
+    return bool(value)
+
+
+def _ends(read: Reader, vocabulary: int) -> tuple[int, ...]:
+    given = read.document.get("eos_token_id")
+    ids = [] if given is None else given if isinstance(given, list) else [given]
+    for token in ids:
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocabulary:
+            raise read.fail("eos_token_id", f"is {quoted(given)}; ids of this model are 0..{vocabulary - 1}")
+    return tuple(ids)
+
+
+def _rope_scaling(path: Path, rope: Reader) -> tuple[float, float, float, float] | None:
+    kind = rope.document.get("rope_type") or rope.document.get("type") or "default"
     if kind == "default":
         return None
     if kind != "llama3":
-        raise SpecschedError(f"{path}: rope_type {kind!r} is not supported, only 'default' and 'llama3'")
+        raise SpecschedError(
+            f"{path}: rope_type {quoted(kind)} is not supported, only 'default' and 'llama3'"
+        )
     keys = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-    factor, low, high, context = (float(rope[k]) for k in keys)
+    factor, low, high, context = (rope.number(k, minimum=1e-6, most=1e9) for k in keys)
+    if high <= low:
+        raise rope.fail("high_freq_factor", f"is {high:g}; it must be above low_freq_factor, {low:g}")
     return factor, low, high, context
 
 
@@ -118,15 +152,77 @@ def read_folder(folder: str | os.PathLike[str]) -> Target:
     folder = Path(folder)
     config = read_config(folder / "config.json")
     tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").is_file() else None
-    target = Target(config, tokenizer)
+    shapes = {k.removeprefix("model."): shape for k, shape in tensor_shapes(folder).items()}
+    check_shapes(config, shapes, folder)
     tensors = read_safetensors(folder)
+    target = Target(config, tokenizer)
     fill(target, {k.removeprefix("model."): v for k, v in tensors.items()}, folder)
     return target
 
 
+def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors of a folder's `*.safetensors`, from the headers alone: nothing is loaded."""
+    from safetensors import safe_open
+
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with reading(file, SpecschedError, "safetensors file"), safe_open(file, "pt") as held:
+            for name in held.keys():  # noqa: SIM118 (no mapping)
+                shapes[name] = tuple(held.get_slice(name).get_shape())
+    return shapes
+
+
+def _wanted_shapes(c: TargetConfig) -> dict[str, tuple[int, ...]]:
+    """Shapes of the parameters of `Target(config)` by name."""
+    queries, keys = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
+    layer: dict[str, tuple[int, ...]] = {
+        "input_layernorm": (c.hidden_size,),
+        "self_attn.q_proj": (queries, c.hidden_size),
+        "self_attn.k_proj": (keys, c.hidden_size),
+        "self_attn.v_proj": (keys, c.hidden_size),
+        "self_attn.o_proj": (c.hidden_size, queries),
+        **({"self_attn.q_norm": (c.head_dim,), "self_attn.k_norm": (c.head_dim,)} if c.qk_norm else {}),
+        "post_attention_layernorm": (c.hidden_size,),
+        "mlp.gate_proj": (c.intermediate_size, c.hidden_size),
+        "mlp.up_proj": (c.intermediate_size, c.hidden_size),
+        "mlp.down_proj": (c.hidden_size, c.intermediate_size),
+    }
+    wanted = {
+        f"layers.{i}.{name}.weight": shape
+        for i in range(c.num_hidden_layers)
+        for name, shape in layer.items()
+    }
+    wanted |= {"embed_tokens.weight": (c.vocab_size, c.hidden_size), "norm.weight": (c.hidden_size,)}
+    if not c.tie_word_embeddings:
+        wanted["lm_head.weight"] = (c.vocab_size, c.hidden_size)
+    return wanted
+
+
+def check_shapes(config: TargetConfig, shapes: dict[str, tuple[int, ...]], source: Path) -> None:
+    """Refuse weights that are not those of the config, before anything of their size is allocated."""
+    if not shapes:
+        raise SpecschedError(f"{source} holds no *.safetensors; download the weights beside config.json")
+    layers = config.num_hidden_layers
+    if not any(name.startswith(f"layers.{layers - 1}.") for name in shapes):
+        raise SpecschedError(
+            f"{source}: no tensor of layer {layers - 1}, and config.json says {layers} layers; a tensor is "
+            "missing: config.json and weights do not fit together"
+        )
+    wanted = _wanted_shapes(config)
+    for name, shape in wanted.items():
+        if name in shapes and shapes[name] != shape:
+            raise SpecschedError(
+                f"{source}: {name} has shape {shapes[name]}, config.json says {shape}; "
+                "config.json and weights do not fit together"
+            )
+    for name in sorted(wanted.keys() - shapes.keys()):
+        raise SpecschedError(
+            f"{source}: tensor {name!r} is missing; config.json and weights do not fit together"
+        )
+
+
 def read_safetensors(folder: Path) -> dict[str, Tensor]:
     """All tensors of all `*.safetensors` of a folder, by name."""
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     files = sorted(folder.glob("*.safetensors"))
@@ -134,10 +230,8 @@ def read_safetensors(folder: Path) -> dict[str, Tensor]:
         raise SpecschedError(f"{folder} holds no *.safetensors; download the weights beside config.json")
     tensors: dict[str, Tensor] = {}
     for file in files:
-        try:
+        with reading(file, SpecschedError, "safetensors file"):
             tensors |= load_file(file)
-        except (SafetensorError, OSError) as e:
-            raise SpecschedError(f"{file} is not a readable safetensors file ({e}); fetch it again") from None
     return tensors
 
 
@@ -161,6 +255,10 @@ def fill(target: Target, tensors: dict[str, Tensor], source: Path) -> None:
                 raise SpecschedError(
                     f"{source}: {name} has shape {tuple(tensors[name].shape)}, config.json says "
                     f"{tuple(parameter.shape)}; config.json and weights do not fit together"
+                )
+            if not bool(torch.isfinite(tensors[name]).all()):
+                raise SpecschedError(
+                    f"{source}: tensor {name!r} holds NaN or infinity; fetch the weights again"
                 )
             parameter.copy_(tensors[name])
 
@@ -237,6 +335,12 @@ def read_gguf(path: str | os.PathLike[str], name: str | None = None) -> Target:
         import gguf
     except ImportError:
         raise SpecschedError(f"reading {path.name} needs gguf: pip install 'specsched[smollm2]'") from None
+    check_header(path)
+    with reading(path, SpecschedError, "GGUF file"):
+        return _read_gguf(path, name, gguf)
+
+
+def _read_gguf(path: Path, name: str | None, gguf: Any) -> Target:
     reader = gguf.GGUFReader(path)
     meta = {key: field.contents() for key, field in reader.fields.items() if not key.startswith("GGUF.")}
     if meta.get("general.architecture") != "llama":
@@ -245,7 +349,16 @@ def read_gguf(path: str | os.PathLike[str], name: str | None = None) -> Target:
             "are read"
         )
     config = _gguf_config(meta, name or str(meta.get("general.name", path.stem)), reader)
-    target = Target(config, Tokenizer.from_gguf(meta))
+    tokenizer = Tokenizer.from_gguf(meta)
+    tokenizer.source = str(path)
+    if config.vocab_size < len(meta["tokenizer.ggml.tokens"]):
+        raise SpecschedError(f"{path}: llama.vocab_size {config.vocab_size} is less than the tokens listed")
+    held = sum(int(t.n_elements) for t in reader.tensors)
+    if config.vocab_size * config.hidden_size > held or config.num_hidden_layers > len(reader.tensors):
+        raise SpecschedError(
+            f"{path}: its keys describe a larger model than its tensors hold; fetch it again"
+        )
+    target = Target(config, tokenizer)
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     tensors = {}
     for tensor in reader.tensors:
@@ -266,24 +379,30 @@ def read_gguf(path: str | os.PathLike[str], name: str | None = None) -> Target:
 
 
 def _gguf_config(meta: dict[str, Any], name: str, reader: Any) -> TargetConfig:
-    hidden = int(meta["llama.embedding_length"])
-    heads = int(meta["llama.attention.head_count"])
     if any(t.name == "rope_freqs.weight" for t in reader.tensors):
         raise SpecschedError(
             f"{name}: scaled rotary frequencies in GGUF are not supported; use the safetensors"
         )
+    architecture = {
+        "vocab_size": meta.get("llama.vocab_size", len(meta["tokenizer.ggml.tokens"])),
+        "hidden_size": meta.get("llama.embedding_length"),
+        "num_hidden_layers": meta.get("llama.block_count"),
+        "num_attention_heads": meta.get("llama.attention.head_count"),
+        "num_key_value_heads": meta.get("llama.attention.head_count_kv"),
+        "head_dim": meta.get("llama.rope.dimension_count"),
+        "intermediate_size": meta.get("llama.feed_forward_length"),
+        "rope_theta": meta.get("llama.rope.freq_base", 10000.0),
+        "rms_norm_eps": meta.get("llama.attention.layer_norm_rms_epsilon"),
+        "eos_token_id": meta.get("tokenizer.ggml.eos_token_id"),
+    }
+    read = Reader(architecture, str(name), SpecschedError)
+    sizes = read_sizes(read)
     return TargetConfig(
-        vocab_size=int(meta.get("llama.vocab_size", len(meta["tokenizer.ggml.tokens"]))),
-        hidden_size=hidden,
-        num_hidden_layers=int(meta["llama.block_count"]),
-        num_attention_heads=heads,
-        num_key_value_heads=int(meta.get("llama.attention.head_count_kv", heads)),
-        head_dim=int(meta.get("llama.rope.dimension_count", hidden // heads)),
-        intermediate_size=int(meta["llama.feed_forward_length"]),
-        rope_theta=float(meta.get("llama.rope.freq_base", 10000.0)),
-        rms_norm_eps=float(meta["llama.attention.layer_norm_rms_epsilon"]),
+        **sizes,
+        rope_theta=read.number("rope_theta", minimum=1.0, most=1e12),
+        rms_norm_eps=read.number("rms_norm_eps", most=1.0),
         tie_word_embeddings=all(t.name != "output.weight" for t in reader.tensors),
-        eos_token_ids=(int(meta["tokenizer.ggml.eos_token_id"]),),
+        eos_token_ids=_ends(read, sizes["vocab_size"]),
         name=name,
     )
 
