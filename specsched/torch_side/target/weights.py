@@ -202,12 +202,6 @@ def check_shapes(config: TargetConfig, shapes: dict[str, tuple[int, ...]], sourc
     """Refuse weights that are not those of the config, before anything of their size is allocated."""
     if not shapes:
         raise SpecschedError(f"{source} holds no *.safetensors; download the weights beside config.json")
-    layers = config.num_hidden_layers
-    if not any(name.startswith(f"layers.{layers - 1}.") for name in shapes):
-        raise SpecschedError(
-            f"{source}: no tensor of layer {layers - 1}, and config.json says {layers} layers; a tensor is "
-            "missing: config.json and weights do not fit together"
-        )
     wanted = _wanted_shapes(config)
     for name, shape in wanted.items():
         if name in shapes and shapes[name] != shape:
