@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 BLUE, ORANGE, GREEN, RED, PINK, SKY, VIOLET, BROWN = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#5B3FA0", "#8C510A",
 )  # fmt: skip
-_LONGEST_TEXT = 120
+_LONGEST_TEXT = 90
 INK, FAINT = "#222222", "#8a8a8a"
 FIXED = (RED, PINK, BROWN, VIOLET)  # fixed:k is often compared with itself
 MARKERS = "osD^vPX<>"
