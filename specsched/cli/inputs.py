@@ -171,11 +171,24 @@ def load_given(name: str, kind: str, load: Callable[[str], Any]) -> Any:
             found = formats.read(name)
         except SpecschedError:
             found = None
-        if found is None or found.kind != kind or found.format == "specsched" or len(found.objects) != 1:
+        if found is None or found.format == "specsched" or len(found.objects) != 1:
             raise
+        if found.kind != kind:
+            raise SpecschedError(_in_the_place_of(name, kind, found.kind, found.format)) from None
     note = " ".join(found.notes)
     said().append(f"{name} was read as {found.format}, as `specsched convert` would: {note}")
     return found.object
+
+
+def _in_the_place_of(name: str, wanted: str, kind: str, form: str) -> str:
+    """The sentence for another tool's file of the wrong kind, with what to type."""
+    told = {
+        "profile": f"give it as --profile {name}",
+        "trace": f"give it as --trace {name}",
+        "calibration": f"`specsched convert {name} calibration.json` makes a file for --calibration",
+        "acceptance": f"make a trace of it: `specsched trace synth --acceptance {name} -o mine.parquet`",
+    }
+    return f"{name} holds a {kind} in the format of {form}, where a {wanted} belongs; {told[kind]}"
 
 
 def _idle(profile: StepProfile) -> list[str]:

@@ -38,8 +38,14 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
 
     path = find(file)
     kind = kind_of_file(path)
-    if kind == "acceptance" or (kind is None and _converts_to_acceptance(path)):
+    foreign = _foreign(path) if kind is None else None
+    if kind == "acceptance" or (foreign is not None and foreign.kind == "acceptance"):
         held, found = _acceptance(path)
+    elif foreign is not None:
+        held = foreign.object
+        found = inspect_object(held)
+        note = " ".join(foreign.notes)
+        found["warnings"].append(f"{file} was read as {foreign.format}, as `specsched convert` would: {note}")
     else:
         held = load_any(file)
         found = inspect_object(held)
@@ -70,14 +76,15 @@ def _write(held: Any, found: dict[str, Any], plot: Path | None, out: Path | None
     return written
 
 
-def _converts_to_acceptance(path: Path) -> bool:
-    """Whether a file of another tool holds acceptance rates."""
+def _foreign(path: Path) -> Any:
+    """What `specsched convert` reads in a file that is none of ours; None where that is nothing."""
     from .. import formats
 
     try:
-        return formats.read(path).kind == "acceptance"
+        found = formats.read(path)
     except SpecschedError:
-        return False
+        return None
+    return found if len(found.objects) == 1 else None
 
 
 def _acceptance(path: Path) -> tuple[Any, dict[str, Any]]:

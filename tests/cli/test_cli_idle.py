@@ -80,6 +80,9 @@ def test_a_log_of_another_tool_is_read_as_a_trace(folder: Path) -> None:
         (["--trace", "cal.json"], "give it as --calibration cal.json"),
         (["--trace", "qwen3-4b-chat", "--profile", "cal.json"], "give it as --calibration cal.json"),
         (["--trace", "qwen3-4b-chat", "--profile", "answer.json"], "is an answer of this package"),
+        (["--trace", "vllm_verify.csv"], "give it as --profile vllm_verify.csv"),
+        (["--trace", "qwen3-4b-chat", "--profile", "llamacpp_steps.jsonl"], "--trace llamacpp_steps.jsonl"),
+        (["--trace", "sglang_sts.json"], "`specsched convert sglang_sts.json calibration.json`"),
     ],
 )
 def test_files_in_each_others_place_name_what_to_type(folder: Path, words: list[str], sentence: str) -> None:
@@ -110,3 +113,10 @@ def test_fixed_without_a_number_is_the_block_that_is_replayed(folder: Path) -> N
     )
     assert result.exit_code == 0, result.output
     assert [row["policy"] for row in json.loads(result.stdout)["policies"]] == ["fixed:5"]
+
+
+@pytest.mark.parametrize("name", ["vllm_verify.csv", "sglang_1d.json", "llamacpp_steps.jsonl"])
+def test_a_file_of_another_tool_is_inspected_as_convert_would_read_it(folder: Path, name: str) -> None:
+    result = CliRunner().invoke(main, ["inspect", name])
+    assert result.exit_code == 0, result.output
+    assert f"{name} was read as " in said(result)
