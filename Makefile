@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test test-core test-lowest test-deep coverage mutants lint bench validate clean
+.PHONY: demo test test-core test-lowest test-deep coverage mutants fuzz lint bench validate clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -72,6 +72,10 @@ lint: $(VENV)/.test
 	$(BIN)/mypy --config-file tests/mypy.ini tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell -D - -D .codespell/words.txt
+
+# 50,000 damaged files; the 2,000 of `make test` are other draws.
+fuzz: $(VENV)/.test
+	SPECSCHED_FUZZ=50000 $(BIN)/python -m pytest -n 2 tests/fuzz
 
 bench: $(VENV)/.test
 	$(BIN)/python -m pytest bench --benchmark-only

@@ -1,0 +1,137 @@
+"""One small valid file of every format that is read, built here, and the readers it is given to."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from profile_cases import small
+
+from specsched import formats
+from specsched.calibration import Calibration, load_calibration
+from specsched.inspection import inspect_file
+from specsched.profile import load_profile
+from specsched.profile.architecture import find_model
+from specsched.profile.speeds import read_sweep
+from specsched.sweep import read_spec
+from specsched.trace import Trace, load_trace
+from specsched.workload import load_workload
+
+DATA = Path(__file__).parent.parent / "formats" / "data"
+Reader = Callable[[Path], Any]
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A valid file (`name`, `raw`) and what reads it. `kind`: "json" documents are damaged by value too."""
+
+    name: str
+    raw: bytes
+    readers: tuple[Reader, ...]
+
+    @property
+    def document(self) -> Any:
+        """The parsed JSON, or None for files of another kind."""
+        return json.loads(self.raw) if self.name.endswith(".json") else None
+
+
+def _trace(arrivals: bool = True) -> bytes:
+    rng = np.random.default_rng(0)
+    lengths = [4, 3, 5]
+    stream = io.BytesIO()
+    trace = Trace.from_arrays(
+        np.repeat(np.arange(3), lengths),
+        np.concatenate([np.arange(n) for n in lengths]),
+        rng.normal(size=(12, 3)).astype(np.float32),
+        rng.integers(0, 4, 12),
+        domain=["a"] * 12,
+        prompt_tokens=[9] * 12,
+        arrival_seconds=np.repeat([0.0, 1.0, 2.5], lengths) if arrivals else None,
+    )
+    pq.write_table(trace.to_arrow(), stream)
+    return stream.getvalue()
+
+
+def _table(**columns: Any) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(pa.table(columns), stream)
+    return stream.getvalue()
+
+
+def _json(document: Any) -> bytes:
+    return json.dumps(document).encode()
+
+
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 64, "hidden_size": 16,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+    "intermediate_size": 32, "max_position_embeddings": 512, "rope_theta": 1e4, "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True, "eos_token_id": 3, "hidden_act": "silu",
+}  # fmt: skip
+_DRAFTS = {
+    "run_id": ["r"] * 3, "sequence_id": [0, 0, 1], "step": [0, 1, 0], "k": [2, 2, 2],
+    "acceptances": [[True, False], [True, True], [False, False]], "acceptance_length": [1, 2, 0],
+}  # fmt: skip
+_ARRIVALS = b"arrival_seconds,prompt_tokens,output_tokens,domain\n0,5,7,a\n1.5,6,8,b\n2,7,9,a\n"
+_SERVEGEN = b"client,t_s,rate_rps,cv,family,p1,p2\n0,0,0.1,1,Gamma,1,1\n1,600,0.2,1,Weibull,0.9,2\n"
+_MOONCAKE = b'{"timestamp": 0, "input_length": 6, "output_length": 5}\n' * 3
+_SWEEP = b'traces = ["chat"]\npolicies = ["off"]\nconcurrencies = [1]\n[run]\nrequests = 10\nsla = 60.0\n'
+
+
+def _acceptance() -> bytes:
+    found = formats.read(DATA / "modelopt_profile.json").object
+    return _json(found.to_dict())
+
+
+def _drafting(path: Path) -> Any:
+    return formats.read(DATA / "vllm_verify.csv", draft=path)
+
+
+def _timed(path: Path) -> Any:
+    """The latency of a run needs its sizes and a second run of another length."""
+    runs = [(DATA / "vllm_latency_long.json", 8, 16, 264)]
+    return formats.read(path, batch_size=8, input_len=16, output_len=64, runs=runs)
+
+
+def _timed_long(path: Path) -> Any:
+    runs = [(DATA / "vllm_latency_short.json", 8, 16, 64)]
+    return formats.read(path, batch_size=8, input_len=16, output_len=264, runs=runs)
+
+
+_HINTED: dict[str, tuple[Reader, ...]] = {
+    "vllm_draft.csv": (_drafting,),
+    "vllm_latency_short.json": (_timed,),
+    "vllm_latency_long.json": (_timed_long,),
+}
+
+
+def seeds() -> list[Seed]:
+    """Every seed, in a fixed order; their names end as users' files do."""
+    calibration = Calibration(np.array([1.1, 0.9]), np.zeros(2), about={"trace": "t"})
+    both: tuple[Reader, ...] = (formats.read, inspect_file)
+    arrivals: tuple[Reader, ...] = (load_workload,)
+    own = [
+        Seed("profile.json", _json(small()), (load_profile, *both)),
+        Seed("calibration.json", _json(calibration.to_dict()), (load_calibration, *both)),
+        Seed("acceptance.json", _acceptance(), both),
+        Seed("config.json", _json(CONFIG), (find_model,)),
+        Seed("trace.parquet", _trace(), (load_trace, load_workload, *both)),
+        Seed("drafts.parquet", _table(**_DRAFTS), both),
+        Seed("flat.parquet", _table(arrival_seconds=[0.0, 1.0], output_tokens=[5, 6]), arrivals),
+        Seed("plain.csv", _ARRIVALS, arrivals),
+        Seed("plain.csv.gz", gzip.compress(_ARRIVALS, mtime=0), arrivals),
+        Seed("servegen.csv", _SERVEGEN, arrivals),
+        Seed("mooncake.jsonl", _MOONCAKE, arrivals),
+        Seed("speeds.csv", b"concurrency,tok_s_user\n1,80\n8,60\n32,40\n", (read_sweep,)),
+        Seed("sweep.toml", _SWEEP, (read_spec,)),
+    ]
+    foreign = [p for p in sorted(DATA.iterdir()) if p.suffix != ".md"]
+    return own + [Seed(p.name, p.read_bytes(), (*both, *_HINTED.get(p.name, ()))) for p in foreign]
