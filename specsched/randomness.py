@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .errors import WorkloadError
 
 ARRIVALS, PHASE, ASSIGN, CHAIN, LENGTHS, SERVEGEN = 1, 2, 3, 4, 5, 6
+TICKS = 26
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 BLOCK = 1 << 16

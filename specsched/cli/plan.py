@@ -88,11 +88,14 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
     from ..workload import parse_arrivals
 
     given = inputs.load_inputs(options["trace"], options["profile"], options["enabling_cost"])
-    workload = None
+    workload, burstiness = None, 1.0
     if arrivals is not None:
         workload = parse_arrivals(arrivals, requests=options["requests"], seed=options["seed"])
         if workload is not None and rate is not None:
             workload = workload.scaled(rate)
+        elif workload is not None and not workload.recorded:  # the plan draws as many as it needs
+            rate, burstiness = workload.metadata["rate"], workload.metadata["burstiness"]
+            workload = None
     from .. import planner, report
 
     with Progress() as progress:
@@ -101,6 +104,7 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
             given.profile,
             options["sla"],
             rate=rate if workload is None else None,
+            burstiness=burstiness,
             workload=workload,
             ttft_ms=options["ttft_ms"],
             gpu_cost=options["gpu_cost"],

@@ -20,9 +20,11 @@ from ..simulator.replay import Replay
 from ..simulator.requests import Requests, open_loop
 from ..simulator.run import Run
 from ..trace import Trace
-from ..workload import Workload
+from ..workload import Workload, prolonged
 
 MOST_ENGINES = 1 << 16
+Z95 = 1.96
+LONGER, CONFIRMED = 4, 60_000  # times as long as a trial, and most requests, of the run that confirms a fleet
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Traffic:
     ttft_seconds: float | None
     share: float
     seed: int
+    least_seconds: float = 0.0  # that arrivals last at any rate, for a fleet to reach its steady state
 
     @cached_property
     def coming(self) -> Requests:
@@ -55,6 +58,11 @@ class Trial:
     high: float
     slow: float  # shares that failed by speed, and by time to the first token
     late: float
+    grows: bool = False  # its backlog does: what it served is a matter of how long the run lasted
+
+    def keeps(self, wanted: float, bound: str = "share") -> bool:
+        """Whether the promise is kept for good: by enough requests, without a backlog that grows."""
+        return not self.grows and bool(getattr(self, bound) >= wanted)
 
 
 @dataclass(eq=False)
@@ -80,13 +88,13 @@ class Fleet:
         """
         wanted = self.traffic.share
         bad, good = 0, 1
-        while getattr(self.at(good), bound) < wanted:
+        while not self.at(good).keeps(wanted, bound):
             if good >= self.alone():
                 return None
             bad, good = good, good * 2
         while good - bad > 1:
             middle = (bad + good) // 2
-            if getattr(self.at(middle), bound) >= wanted:
+            if self.at(middle).keeps(wanted, bound):
                 good = middle
             else:
                 bad = middle
@@ -112,13 +120,53 @@ def demand_noise(traffic: Traffic) -> float:
     """
     lengths = traffic.coming.requests[:, 1].astype(np.float64)
     distinct = len(np.unique(traffic.coming.requests[:, 0]))
-    return min(0.5, 1.96 * float(lengths.std()) / (math.sqrt(distinct) * max(float(lengths.mean()), 1.0)))
+    return min(0.5, Z95 * float(lengths.std()) / (math.sqrt(distinct) * max(float(lengths.mean()), 1.0)))
+
+
+def work_noise(traffic: Traffic, held: Trial) -> float:
+    """Standard error of a request's mean work, as a share of it: of its length, or of its steps if more so.
+
+    Few traced requests leave open how long the texts are and how much of a draft is accepted.
+    """
+    assert held.result is not None
+    traced, steps = held.result.arrays["traced"], held.result.arrays["steps"].astype(np.float64)
+    which, place = np.unique(traced, return_inverse=True)
+    each = np.bincount(place, steps) / np.bincount(place)
+    of_steps = float(each.std()) / (math.sqrt(len(which)) * max(float(each.mean()), 1.0))
+    return min(0.25, max(demand_noise(traffic) / Z95, of_steps))
 
 
 def at_rate(fleet: Fleet, factor: float) -> Fleet:
     """The same fleet under `factor` times the rate."""
-    workload = fleet.traffic.workload.scaled(fleet.traffic.workload.rate * factor)
-    return Fleet(replace(fleet.traffic, workload=workload), fleet.policy, done=fleet.done)
+    return Fleet(at(fleet.traffic, fleet.traffic.workload.rate * factor), fleet.policy, done=fleet.done)
+
+
+def confirmed(fleet: Fleet, engines: int) -> int:
+    """The fewest engines, from so many on, that keep the promise in a run several times as long.
+
+    For drawn arrivals, of which there are always more: close to its limit a fleet's backlog grows so slowly
+    that a short run keeps the promise and a longer one does not.
+    """
+    n, traffic = len(fleet.traffic.workload), fleet.traffic
+    count = max(n, min(LONGER * n, CONFIRMED))
+    longer = Fleet(
+        replace(
+            traffic, workload=prolonged(traffic.workload, (count - 1) / traffic.workload.rate * (1 - 1e-9))
+        ),
+        fleet.policy,
+        done=fleet.done,
+    )
+    while not longer.at(engines).keeps(traffic.share):
+        if engines >= longer.alone():
+            break
+        engines += max(1, engines // 50)
+    return engines
+
+
+def at(traffic: Traffic, rate: float) -> Traffic:
+    """The same traffic at another rate, lasting as long as a steady state takes."""
+    workload = traffic.workload.scaled(rate)
+    return replace(traffic, workload=prolonged(workload, traffic.least_seconds))
 
 
 def trial(traffic: Traffic, policy: Policy, engines: int) -> Trial:
@@ -139,4 +187,7 @@ def trial(traffic: Traffic, policy: Policy, engines: int) -> Trial:
         late = a["ready_seconds"] - a["arrival_seconds"] > traffic.ttft_seconds
     kept = ~(slow | late)
     low, high = intervals.share_bounds(kept, a["traced"], traffic.seed)
-    return Trial(engines, result, float(kept.mean()), low, high, float(slow.mean()), float(late.mean()))
+    grows = result.backlog is not None and result.backlog.grows
+    return Trial(
+        engines, result, float(kept.mean()), low, high, float(slow.mean()), float(late.mean()), grows
+    )

@@ -16,7 +16,7 @@ from ..profile import StepProfile
 from ..profile.curve import Curve
 from ..schedule import Policy, make
 from ..simulator.replay import Replay
-from .fleet import Traffic, trial
+from .fleet import Traffic, at, trial
 
 RATE_STEPS = 10  # bisections of a rate: the bracket of a factor 2 shrinks to 0.1 %
 
@@ -46,16 +46,18 @@ def worth(traffic: Traffic, policy: Policy, engines: int) -> dict[str, Any]:
     return out
 
 
-def highest_rate(traffic: Traffic, policy: Policy, engines: int) -> float:
-    """Requests per second that `engines` carry at the promise: time-dilated arrivals, to 0.1 %."""
+def highest_rate(
+    traffic: Traffic, policy: Policy, engines: int, start: float | None = None, steps: int = RATE_STEPS
+) -> float:
+    """Requests per second that `engines` carry at the promise: time-dilated arrivals, to 0.1 %.
+
+    The search begins at `start` (default: the traffic's own rate); each of the `steps` halves its bracket.
+    """
 
     def keeps(rate: float) -> bool:
-        return (
-            trial(replace(traffic, workload=traffic.workload.scaled(rate)), policy, engines).share
-            >= traffic.share
-        )
+        return trial(at(traffic, rate), policy, engines).keeps(traffic.share)
 
-    low, high = 0.0, traffic.workload.rate
+    low, high = 0.0, traffic.workload.rate if start is None else start
     while keeps(high):
         low, high = high, 2.0 * high
         if high > 1024.0 * traffic.workload.rate:
@@ -65,7 +67,7 @@ def highest_rate(traffic: Traffic, policy: Policy, engines: int) -> float:
         low, high = low / 2.0, low
         if low < traffic.workload.rate / 1024.0:
             return 0.0
-    for _ in range(RATE_STEPS):
+    for _ in range(steps):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if keeps(middle) else (low, middle)
     return low

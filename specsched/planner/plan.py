@@ -25,12 +25,16 @@ from ..simulator.serving import MAX_RUNNING
 from ..simulator.warnings import trace_and_profile_warnings
 from ..trace import Trace, load_trace
 from ..workers import map_points
-from ..workload import Workload, poisson
-from .fleet import Fleet, Traffic, Trial, at_rate, demand_noise
+from ..workload import Workload, gamma_burst, portion, prolonged
+from .deployment import runs_in
+from .fleet import Z95, Fleet, Traffic, Trial, at_rate, confirmed, work_noise
+from .hours import hours
 from .margin import worth
 
 SCHEMA = "specsched/plan/1"
 MOST_REQUESTS = 5_000_000  # of a trial drawn at a rate: 2 GB of jobs
+LONGEST, WINDOW = 12_000, 3_000  # requests of a file replayed whole; of the busiest window of a longer one
+LEAN = 1.0  # standard errors of the work by which the answer leans to the safe side
 RESIDENCES = 20  # a trial lasts at least so many stays of a request, for a fleet to reach its steady state
 Progress = Callable[[int, int | None, str], None]
 
@@ -41,6 +45,7 @@ def plan(
     sla_tps: float,
     *,
     rate: float | None = None,
+    burstiness: float = 1.0,
     workload: Workload | None = None,
     ttft_ms: float | None = None,
     gpu_cost: float | None = None,
@@ -58,11 +63,13 @@ def plan(
 
     Parameters
     ----------
-    rate : requests per second of the whole fleet, Poisson; or `workload`: any arrivals.
+    rate : requests per second of the whole fleet, gaps of this `burstiness` (1: Poisson); or `workload`: any
+        arrivals, whole, or their busiest window where they are many; repeated where they end too soon.
     ttft_ms : longest time from arrival to the first token; needs `prefill="chunked"`.
     gpu_cost : price of a GPU hour, for cost per million output tokens.
     fraction : share of requests that must reach the SLA (and the time to first token).
-    requests : fewest requests of a trial with `rate`; more are drawn where a trial would end too soon.
+    requests : fewest requests of a trial with `rate`; more are drawn where a trial would end too soon. Of a
+        workload more than LONGEST requests are replayed only if so many are asked for.
     serving, serving_options : see `simulate`; `replicas` is what is searched, `router` defaults to
         least-outstanding.
 
@@ -72,24 +79,25 @@ def plan(
     profile = profile if isinstance(profile, StepProfile) else load_profile(profile)
     serving = serving_of(serving, serving_options, replicas=serving_options.get("ranks_per_group", 1))
     _check(sla_tps, fraction, rate, workload, ttft_ms, gpu_cost, serving)
-    part, calibrated, note = split_and_calibrate(trace, calibration, seed)
-    replay = Replay.of(part, calibrated)
+    part_of_trace, calibrated, note = split_and_calibrate(trace, calibration, seed)
+    replay = Replay.of(part_of_trace, calibrated)
+    lengths = replay.length if workload is None or workload.output_tokens is None else workload.output_tokens
+    least = RESIDENCES * float(lengths.mean()) / sla_tps
+    whole, part = workload, None
+    said: list[str] = []
     if workload is None:
         assert rate is not None
-        stay = float(replay.length.mean()) / sla_tps
-        residing = RESIDENCES * stay * rate
-        if not residing <= MOST_REQUESTS:
-            raise WorkloadError(
-                f"--rate {rate:g} at --sla {sla_tps:g} means {residing:.3g} requests in a trial, more than "
-                f"the {MOST_REQUESTS:,} that are simulated; lower the rate or raise the SLA"
-            )
-        count = max(requests, math.ceil(residing))
-        workload = poisson(rate, requests=count, seed=seed).scaled(
-            rate
-        )  # as drawn it is off by the noise of gaps
+        _refuse_endless(rate, sla_tps, least * rate)
+        count = max(requests, math.ceil(least * rate))
+        workload = gamma_burst(rate, burstiness, requests=count, seed=seed).scaled(rate)
+    else:
+        most = max(LONGEST if len(workload) <= LONGEST else WINDOW, requests)
+        workload, part, said = portion(workload, least, most)
+        _refuse_endless(workload.rate, sla_tps, least * workload.rate)
+        workload = prolonged(workload, least)
     traffic = Traffic(
-        *(part, replay, profile, serving, workload, float(sla_tps)),
-        *(None if ttft_ms is None else ttft_ms / 1000.0, fraction, seed),
+        *(part_of_trace, replay, profile, serving, workload, float(sla_tps)),
+        *(None if ttft_ms is None else ttft_ms / 1000.0, fraction, seed, least),
     )
     names = policies if policies is not None else default_policies(replay.block_size)
     fleets = [Fleet(traffic, make(name, block_size=replay.block_size)) for name in dict.fromkeys(names)]
@@ -98,9 +106,24 @@ def plan(
             fleet.done = lambda name=fleet.policy.name: progress(  # type: ignore[misc]
                 sum(len(f.trials) for f in fleets), None, name
             )
-    rows = map_points(lambda fleet: _row(fleet, gpu_cost), fleets, workers)
+    rows = map_points(lambda fleet: _row(fleet, gpu_cost, whole is None), fleets, workers)
     asked = rate if rate is not None else workload.rate
-    return _document(traffic, fleets, rows, note, asked, ttft_ms, gpu_cost)
+    document = _document(traffic, fleets, rows, note, asked, ttft_ms, gpu_cost)
+    document["portion"] = part
+    document["warnings"] = [*said, *document["warnings"]]
+    best = document["recommended"]
+    if best is not None and whole is not None and whole.recorded:
+        fleet = fleets[[row["policy"] for row in rows].index(best)]
+        document["hours"] = hours(fleet, whole, rows[fleets.index(fleet)], gpu_cost)
+    return document
+
+
+def _refuse_endless(rate: float, sla_tps: float, requests: float) -> None:
+    if not requests <= MOST_REQUESTS:
+        raise WorkloadError(
+            f"--rate {rate:g} at --sla {sla_tps:g} means {requests:.3g} requests in a trial, more than "
+            f"the {MOST_REQUESTS:,} that are simulated; lower the rate or raise the SLA"
+        )
 
 
 def _document(
@@ -123,12 +146,14 @@ def _document(
         "rate_simulated": workload.rate,
         "burstiness": workload.burstiness,
         "requests": len(workload),
+        "recorded": workload.recorded,
         "profile": traffic.profile.name,
         "trace": traffic.trace.name,
         "gpus_per_engine": traffic.profile.gpus,
         "gpu_cost_per_hour": gpu_cost,
         "recommended": best["policy"] if best else None,
         "headline": "",
+        "recommended_runs_in": runs_in(best["policy"], traffic.trace) if best else None,
         "policies": rows,
         "marginal": worth(traffic, fleets[rows.index(best)].policy, best["engines"]) if best else None,
         "calibration": note,
@@ -141,6 +166,8 @@ def _document(
         },
         "warnings": _warnings(traffic, fleets, rows),
         "not_modelled": _not_modelled(serving),
+        "portion": None,
+        "hours": None,
     }
     document["headline"] = headline(document)
     return document
@@ -175,66 +202,92 @@ def _check(
         )
 
 
-def _row(fleet: Fleet, gpu_cost: float | None) -> dict[str, Any]:
+def _row(fleet: Fleet, gpu_cost: float | None, drawn: bool) -> dict[str, Any]:
     """One policy of the plan."""
     gpus_each = fleet.traffic.profile.gpus * fleet.traffic.serving.ranks_per_group
-    engines = fleet.fewest()
+    fewest = fleet.fewest()
+    if fewest is not None and drawn:
+        fewest = confirmed(fleet, fewest)
+    engines = None if fewest is None else _safe(fleet, fewest)
     row: dict[str, Any] = {
         "policy": fleet.policy.name,
         "lossless": fleet.policy.lossless(fleet.traffic.trace.confidence_sees_token),
         "engines": engines,
+        "engines_fewest": fewest,
         "gpus": None if engines is None else engines * gpus_each,
         "gpus_interval": None,
         "binds": _binds(fleet.at(max(fleet.trials))) if engines is None else "traffic",
     }
-    if engines is not None:
-        noise = demand_noise(fleet.traffic)
-        fewest = at_rate(fleet, 1.0 - noise).fewest("high")
+    if engines is not None and fewest is not None:
+        noise = Z95 * work_noise(fleet.traffic, fleet.at(fewest))
+        low = at_rate(fleet, 1.0 - noise).fewest("high")
         most = at_rate(fleet, 1.0 + noise).fewest("low")
         row["gpus_interval"] = [
-            (fewest if fewest is not None else engines) * gpus_each,
-            None if most is None else most * gpus_each,
+            (min(low, engines) if low is not None else engines) * gpus_each,
+            None if most is None else max(most, engines) * gpus_each,
         ]
-        if engines > 1:
-            row["binds"] = _binds(fleet.at(engines - 1))
-        held = fleet.at(engines)
-        assert held.result is not None
-        summary = held.result.summary
-        row |= {
-            "share_at_sla": held.share,
-            "throughput": summary["throughput"],
-            "tps_user": summary["tps_user"],
-            "ttft_seconds": summary.get("ttft_seconds"),
-            "emitted_per_step": summary["emitted_per_step"],
-            "verify_tokens_per_request": summary["verify_tokens_per_request"],
-            "rejected_share": summary["rejected_share"],
-            "requests_per_engine": summary["concurrency_mean"] / engines,
-        }
+        if fewest > 1:
+            row["binds"] = _binds(fleet.at(fewest - 1))
+        row |= _held(fleet.at(engines), engines)
         if gpu_cost is not None:
             row["cost_per_hour"] = gpu_cost * row["gpus"]
-            row["cost_per_million_tokens"] = gpu_cost * row["gpus"] / (summary["throughput"] * 3600.0) * 1e6
+            row["cost_per_million_tokens"] = gpu_cost * row["gpus"] / (row["throughput"] * 3600.0) * 1e6
     row["curve"] = [
         {
             "engines": t.engines,
             "gpus": t.engines * gpus_each,
             "share_at_sla": t.share,
             "share_interval": [t.low, t.high],
+            "backlog_grows": t.grows,
         }
         for t in sorted(fleet.trials.values(), key=lambda t: t.engines)
     ]
     return row
 
 
+def _safe(fleet: Fleet, fewest: int) -> int:
+    """Engines that carry the traffic were its work a standard error heavier than these requests show.
+
+    A fleet one engine short misses its promise, one too many costs an engine: so the answer leans to more.
+    """
+    noise = work_noise(fleet.traffic, fleet.at(fewest))
+    heavier = at_rate(fleet, 1.0 + LEAN * noise).fewest() if noise > 0.0 else fewest
+    return max(fewest, heavier if heavier is not None else fewest)
+
+
+def _held(held: Trial, engines: int) -> dict[str, Any]:
+    """What the users of a fleet that keeps its promise get."""
+    assert held.result is not None
+    summary = held.result.summary
+    return {
+        "share_at_sla": held.share,
+        "throughput": summary["throughput"],
+        "tps_user": summary["tps_user"],
+        "ttft_seconds": summary.get("ttft_seconds"),
+        "emitted_per_step": summary["emitted_per_step"],
+        "verify_tokens_per_request": summary["verify_tokens_per_request"],
+        "rejected_share": summary["rejected_share"],
+        "requests_per_engine": summary["concurrency_mean"] / engines,
+    }
+
+
 def _binds(failed: Trial) -> str:
     """What keeps a fleet one engine smaller from the promise."""
     if failed.result is None:
         return "profile"
-    summary = failed.result.summary
-    if summary["preemptions"] or summary["blocked_steps"]:
-        return "memory"
-    if summary["full_steps"] or failed.late > failed.slow:
+    a, summary = failed.result.arrays, failed.result.summary
+    waited = a["finish_seconds"] > a["ready_seconds"]
+    if failed.late > failed.slow:
         return "queueing"
-    return "speed"
+    if (summary["preemptions"] or summary["blocked_steps"]) and waited.any():
+        # Memory is the cause where it held back at least as many requests as missed the promise beyond those
+        # that may; steps during which somebody waited for it say how often it did.
+        held_back = max(
+            summary["blocked_steps"] / max(summary["steps"], 1), float(np.mean(a["preemptions"] > 0))
+        )
+        if held_back >= 0.5 * failed.slow:
+            return "memory"
+    return "queueing" if summary["full_steps"] >= 0.5 * failed.slow * summary["steps"] > 0 else "speed"
 
 
 def _recommended(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -276,9 +329,9 @@ def headline(document: dict[str, Any]) -> str:
     off = rows.get("off")
     if best["policy"] == "off" and len(rows) > 1:
         text = f"Drafting does not pay here: {text}"
-    elif off is not None and off["gpus"] is None:
+    elif off is not None and off is not best and off["gpus"] is None:
         text += "; without drafting no number of GPUs is enough"
-    elif off is not None and off["gpus"] == best["gpus"]:
+    elif off is not None and off is not best and off["gpus"] == best["gpus"]:
         slow = f"{off['tps_user']['p05']:.0f} instead of {best['tps_user']['p05']:.0f} tokens/s"
         text += f"; without drafting as many, but the slowest 5 % of users at {slow}"
     elif off is not None and off is not best:

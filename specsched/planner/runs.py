@@ -8,12 +8,15 @@ from typing import Any
 from .. import schedule
 from ..calibration import Calibration, split_and_calibrate
 from ..profile import StepProfile
-from ..simulator import Serving, serving_of, simulate
+from ..simulator import Serving, SimResult, serving_of, simulate
+from ..simulator.backlog import STAYS
 from ..trace import Trace
 from ..workers import Progress, map_points
-from ..workload import Workload, parse_arrivals
+from ..workload import Workload, parse_arrivals, portion, prolonged
 
-STEADY = 20  # stays of a request that arrivals must last for the load to settle
+LONGEST = 20_000  # requests of a file replayed whole; a longer one gives its busiest window
+LENGTHENED = 100_000  # requests to which a run too short to settle is lengthened at most
+LENGTHENINGS = 3
 NOT_MODELLED = ["network and detokenisation", "failures and restarts"]
 
 
@@ -44,9 +47,13 @@ def runs(
     names = list(policies) if policies else schedule.default_policies(block_size or trace.block_size)
     replayed, fitted, note = split_and_calibrate(trace, calibration, seed)
     workload = parse_arrivals(arrivals, requests=requests, seed=seed)
+    part = None
+    said: list[str] = []
+    if workload is not None and workload.recorded:
+        workload, part, said = portion(workload, 0.0, max(requests, LONGEST))
     loads: list[int | None] = [None] if workload is not None else list(concurrency or ())
 
-    def one(point: tuple[str, int | None]) -> tuple[dict[str, Any], list[str]]:
+    def one(point: tuple[str, int | None]) -> tuple[dict[str, Any], SimResult]:
         policy, load = point
         result = simulate(
             replayed,
@@ -64,22 +71,32 @@ def runs(
         row: dict[str, Any] = {"policy": result.policy, "lossless": result.lossless, "concurrency": load}
         if sla_tps is not None:
             row["share_at_sla"] = result.share_at(sla_tps)
-        return row | result.summary, result.warnings
+        if result.backlog is not None:
+            row["backlog"] = result.backlog._asdict() | {"grows": result.backlog.grows}
+        return row | result.summary, result
 
     points = [(policy, load) for policy in names for load in loads]
     done = map_points(one, points, workers, progress)
+    for _ in range(LENGTHENINGS):
+        longer = _lengthened(workload, [result for _, result in done])
+        if longer is workload:
+            break
+        workload = longer
+        done = map_points(one, points, workers, progress)
     return {
         "schema": "specsched/runs/1",
         "profile": profile.name,
         "trace": trace.name,
         "arrivals": arrivals,
         "rate": workload.rate if workload is not None else None,
+        "burstiness": workload.burstiness if workload is not None else None,
+        "arrivals_requests": len(workload) if workload is not None else None,
+        "recorded": workload.recorded if workload is not None else None,
+        "portion": part,
         "prefill": settings.prefill,
         "sla_tps": sla_tps,
         "calibration": note,
-        "warnings": list(
-            dict.fromkeys(w for row, warnings in done for w in _workload_warnings(workload, row) + warnings)
-        ),
+        "warnings": list(dict.fromkeys([*said, *(w for _, result in done for w in result.warnings)])),
         "not_modelled": (
             ["prefill (prompts arrive prefilled)"] if settings.prefill == "disaggregated" else []
         )
@@ -88,15 +105,14 @@ def runs(
     }
 
 
-def _workload_warnings(workload: Workload | None, row: dict[str, Any]) -> list[str]:
-    """Whether the arrivals last long enough for the load to settle."""
-    if workload is None:
-        return []
-    span = float(workload.arrival_seconds[-1] - workload.arrival_seconds[0])
-    stay = row["concurrency_mean"] * span / len(workload)  # Little's law
-    if span >= STEADY * stay:
-        return []
-    return [
-        f"the arrivals of this run last {span:.3g} s, less than {STEADY} times as long as a request: the "
-        "load has no time to settle; raise --requests"
-    ]
+def _lengthened(workload: Workload | None, results: Sequence[SimResult]) -> Workload | None:
+    """The arrivals drawn on or repeated until every policy's load may settle, up to LENGTHENED requests.
+
+    One whose backlog grows never settles: it is told by that and lengthens nothing.
+    """
+    found = [r.backlog for r in results if r.backlog is not None]
+    short = [b.stay_seconds for b in found if b.short and not b.grows]
+    if workload is None or not short or len(workload) >= LENGTHENED:
+        return workload
+    wanted = 1.1 * STAYS * max(short)
+    return prolonged(workload, min(wanted, LENGTHENED / workload.rate))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..files.output import atomic_write, write_json
 from . import plan, tables
-from .plots import load_png, pareto_png, plan_png
+from .plots import hours_png, load_png, pareto_png, plan_png
 from .text import share
 
 Row = Mapping[str, Any]
@@ -122,8 +122,8 @@ def answer_page(answer: Row, pareto: bytes, load: bytes, command: str = "") -> s
     return _page(answer["headline"], subtitle, body)
 
 
-def plan_page(document: Row, picture: bytes, command: str = "") -> str:
-    """The answer of `plan` as one HTML page; `picture` is PNG bytes."""
+def plan_page(document: Row, picture: bytes, command: str = "", by_hour: bytes | None = None) -> str:
+    """The answer of `plan` as one HTML page; `picture` and `by_hour` are PNG bytes."""
     header, speeds = plan.speed_rows(document)
     marginal = plan.marginal_lines(document)
     body = [
@@ -135,11 +135,21 @@ def plan_page(document: Row, picture: bytes, command: str = "") -> str:
         *(["<h2>In that fleet</h2>", _table(header, speeds)] if speeds else []),
         *([_list(marginal)] if marginal else []),
         _picture(picture, "Share of the requests that get what was promised, by size of the fleet."),
+        *(_by_hour(document["hours"], by_hour) if by_hour is not None else []),
         _doubts({"not_modelled": document.get("not_modelled")}),
         _origins(document, command),
     ]
     subtitle = f"{document['trace']} on {document['profile']}; {document['rate']:.4g} requests/s"
     return _page(document["headline"], subtitle, body)
+
+
+def _by_hour(hours: Row, picture: bytes) -> list[str]:
+    return [
+        "<h2>By the hour</h2>",
+        f"<p>{_escape(plan.hours_line(hours))}</p>",
+        _table(*plan.hours_rows(hours)),
+        _picture(picture, "GPUs that each hour needs, against the fleet of the peak."),
+    ]
 
 
 def _write_bytes(path: Path, content: bytes) -> Path:
@@ -174,12 +184,14 @@ def write_runs(document: Row, folder: Path, command: str = "") -> list[Path]:
 
 
 def write_plan(document: Row, folder: Path, command: str = "") -> list[Path]:
-    """Write `plan.json`, `plan.png` and `plan.html` to a folder; returns their paths."""
+    """Write `plan.json`, `plan.png`, `plan.html` and, of recorded hours, `hours.png`; returns their paths."""
     picture = plan_png(document)
-    page = plan_page(document, picture, command)
+    by_hour = hours_png(document["hours"]) if document.get("hours") else None
+    page = plan_page(document, picture, command, by_hour)
     write_json(folder / "plan.json", document)
     return [
         folder / "plan.json",
         _write_bytes(folder / "plan.png", picture),
+        *([_write_bytes(folder / "hours.png", by_hour)] if by_hour is not None else []),
         _write_text(folder / "plan.html", page),
     ]

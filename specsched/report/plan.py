@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from .tables import tail
-from .text import count, decimal, grid, paragraph, share
+from .text import count, decimal, gaps, grid, paragraph, share
 
 Row = Mapping[str, Any]
+MOST_HOURS = 30  # rows of the table of hours; more are summed up by their GPUs (all are in the JSON)
 
 
 def plan_text(plan: Row) -> str:
@@ -20,6 +21,7 @@ def plan_text(plan: Row) -> str:
         grid(*fleet_rows(plan)),
         *(["In that fleet:", grid(header, speeds)] if speeds else []),
         "\n".join(paragraph(line) for line in [*notes(plan), *marginal_lines(plan)]),
+        *hours_blocks(plan),
         "\n".join(tail(plan)),
     ]
     return "\n\n".join(block for block in blocks if block)
@@ -27,10 +29,9 @@ def plan_text(plan: Row) -> str:
 
 def traffic_line(plan: Row) -> str:
     """What the fleet was asked to carry."""
-    varied = plan["burstiness"]
-    gaps = "Poisson gaps" if abs(varied - 1.0) < 0.15 else f"gaps {varied:.2f} times as varied as Poisson's"
+    said = gaps(plan["burstiness"], plan.get("recorded", False))
     return paragraph(
-        f"GPUs for {plan['rate']:.4g} requests/s ({gaps}; {count(plan['requests'])} simulated), "
+        f"GPUs for {plan['rate']:.4g} requests/s ({said}; {count(plan['requests'])} simulated), "
         f"{share(plan['sla_fraction'])} of them at {plan['sla_tps']:g} tokens/s or faster:"
     )
 
@@ -107,10 +108,59 @@ def notes(plan: Row) -> list[str]:
     lines = []
     if plan["recommended"]:
         lines.append("* recommended: of the lossless policies the one that needs fewest GPUs.")
+        if plan.get("recommended_runs_in"):
+            lines.append(plan["recommended_runs_in"]["said"])
+    for row in by_gpus(plan):
+        if row["engines"] is not None and row["engines"] > row.get("engines_fewest", row["engines"]):
+            lines.append(
+                f"{row['policy']}: {count(row['engines_fewest'])} engines would do for these very requests; "
+                "one too few misses the promise, so the answer allows for work a standard error heavier."
+            )
     for row in by_gpus(plan):
         if row["engines"] is None:
             lines.append(f"{row['policy']} misses the SLA however many GPUs it gets ({row['binds']}).")
     return lines
+
+
+def hours_blocks(plan: Row) -> list[str]:
+    """Which hour needs how many GPUs, and what a fleet that follows the traffic would save."""
+    found = plan.get("hours")
+    if not found:
+        return []
+    header, rows = hours_rows(found)
+    return [paragraph(hours_line(found)), grid(header, rows)]
+
+
+def hours_line(found: Row) -> str:
+    """The peak's fleet against one that follows, in GPU hours and money."""
+    text = (
+        f"hours: a fleet of {count(found['gpus_peak'])} GPUs for the peak takes "
+        f"{found['gpu_hours_peak']:.4g} GPU hours over the arrivals, one that follows "
+        f"them {found['gpu_hours_following']:.4g}: "
+        f"{share(found['saving'])} less"
+    )
+    if found["cost_peak"] is not None:
+        text += f" ({found['cost_following']:.4g} instead of {found['cost_peak']:.4g})"
+    return f"{text}; estimated with {found['policy']} for the busiest ten minutes of each."
+
+
+def hours_rows(found: Row) -> tuple[list[str], list[list[str]]]:
+    """A row an hour; of many hours, a row for each number of GPUs."""
+    table = found["table"]
+    unit = {3600.0: "hours", 600.0: "10 minutes"}[found["bin_seconds"]]
+    if len(table) <= MOST_HOURS:
+        start = [row["start"] or f"{row['start_seconds'] / 3600.0:.2f} h" for row in table]
+        rows = [
+            [at, count(row["requests"]), decimal(row["rate"], 2), count(row["gpus"])]
+            for at, row in zip(start, table, strict=True)
+        ]
+        return ["from", "requests", "requests/s", "GPUs"], rows
+    rows = []
+    for gpus in sorted({row["gpus"] for row in table}):
+        held = [row for row in table if row["gpus"] == gpus]
+        rates = [row["rate"] for row in held]
+        rows.append([count(gpus), count(len(held)), decimal(min(rates), 2), decimal(max(rates), 2)])
+    return ["GPUs", unit, "requests/s\nfrom", "\nto"], rows
 
 
 def marginal_lines(plan: Row) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .tables import tail
-from .text import count, decimal, grid, interval, share
+from .text import count, decimal, gaps, grid, interval, paragraph, share
 
 Row = Mapping[str, Any]
 
@@ -16,6 +16,7 @@ def runs_text(document: Row) -> str:
     runs = document["runs"]
     blocks = [
         headline(document),
+        *arrivals_line(document),
         grid(*speed_rows(document)),
         grid(*step_rows(runs)),
         "\n".join(tail(document)),
@@ -31,16 +32,30 @@ def headline(document: Row) -> str:
     lossless = [row for row in there if row["lossless"]] or there
     if document["arrivals"] != "closed" and document.get("sla_tps"):
         best = max(lossless, key=lambda row: (row["share_at_sla"], row["throughput"]))
-        return (
-            f"With arrivals {document['arrivals']}, {best['policy']} serves most requests at "
-            f"{document['sla_tps']:g} tokens/s or faster: {share(best['share_at_sla'])} of them."
+        text = (
+            f"With arrivals {document['arrivals']}, {share(best['share_at_sla'])} of requests get "
+            f"{document['sla_tps']:g} tokens/s or more under {best['policy']}"
         )
+        if len(lossless) > 1:
+            text += ", more than under any other lossless policy tried"
+        if (best.get("backlog") or {}).get("grows"):
+            text += "; but more arrives than it serves, and a longer run serves fewer"
+        return text + "."
     best = max(lossless, key=lambda row: row["throughput"])
     load = f"{count(heaviest)} users" if heaviest else f"arrivals {document['arrivals']}"
     return (
         f"With {load}, {best['policy']} has most throughput of the lossless policies: "
         f"{count(best['throughput'])} tokens/s, {decimal(best['tps_user'].get('mean'))} tokens/s per user."
     )
+
+
+def arrivals_line(document: Row) -> list[str]:
+    """The rate and the gaps that were run; nothing for a closed loop."""
+    if not document.get("rate"):
+        return []
+    many = document["arrivals_requests"]
+    said = gaps(document["burstiness"], document["recorded"])
+    return [paragraph(f"{document['rate']:.4g} requests/s ({said}); {count(many)} requests run:")]
 
 
 def speed_rows(document: Row) -> tuple[list[str], list[list[str]]]:

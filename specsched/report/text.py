@@ -67,3 +67,12 @@ def paragraph(text: str, label: str = "") -> str:
         subsequent_indent="  " if label else "",
         break_on_hyphens=False,
     )
+
+
+def gaps(burstiness: float, recorded: bool) -> str:
+    """How arrivals are spaced: drawn ones by their distribution, recorded ones by how varied they are."""
+    if recorded:
+        return f"recorded arrivals, gaps {burstiness:.2f} times as varied as Poisson's"
+    if abs(burstiness - 1.0) < 0.15:
+        return "Poisson gaps"
+    return f"gaps {burstiness:.2f} times as varied as Poisson's"

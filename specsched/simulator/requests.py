@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,12 @@ class Requests:
     arrival: np.ndarray  # float64[n], seconds; empty in a closed loop
     offset: np.ndarray  # int32[users]: tokens a user's first request has behind it; empty in an open loop
     warnings: tuple[str, ...] = ()  # approximations made in laying a workload on the trace
+
+    def with_prompts(self, tokens: int) -> Requests:
+        """The same requests, each with a prompt of so many tokens."""
+        requests = self.requests.copy()
+        requests[:, 2] = tokens
+        return replace(self, requests=requests)
 
 
 def closed_loop(replay: Replay, users: int, requests: int, seed: int) -> Requests:

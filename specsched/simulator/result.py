@@ -9,6 +9,7 @@ import numpy as np
 
 from ..kernels import state as columns
 from . import intervals
+from .backlog import Backlog
 from .replay import Replay
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class SimResult:
     counts: dict[str, float] = field(
         default_factory=dict, repr=False
     )  # totals of the whole run, for the laws
+    backlog: Backlog | None = None  # of arrivals: whether the run is steady
 
     @property
     def tps(self) -> np.ndarray:

@@ -19,6 +19,7 @@ from ..profile.profile import NO_LIMIT, ProfileTables
 from ..randomness import check_seed, generator
 from ..schedule import Lagged, Policy, is_bundled, make
 from ..trace import Trace, load_trace
+from .backlog import backlog, steadiness_warnings
 from .mismatch import long_requests, prefill_twice, refuse_long_context
 from .replay import ROUTE, Replay
 from .requests import Requests, closed_loop, open_loop
@@ -85,6 +86,8 @@ def simulate(
         requests = len(coming.arrival)
     run = Run(replay, profile, serving, coming, requests, log_steps)
     result = run.result(policy, seed, trace.confidence_sees_token)
+    if result.backlog is not None:
+        result.warnings[:0] = steadiness_warnings(result.backlog, result.policy)
     result.warnings[:0] = [
         *trace_and_profile_warnings(trace, profile, replay.block_size),
         *coming.warnings,
@@ -105,6 +108,8 @@ class Run:
         log_steps: int = 0,
         tables: ProfileTables | None = None,
     ) -> None:
+        if serving.prefill == "chunked" and serving.context is not None:
+            coming = coming.with_prompts(serving.context)  # what is read was prefilled
         self.replay, self.profile, self.serving, self.coming = replay, profile, serving, coming
         self.measured, self.log_steps = requests, max(log_steps, 0)
         self.closed = len(coming.arrival) == 0
@@ -170,6 +175,9 @@ class Run:
             prefilled_here=self.serving.prefill == "chunked",
             seed=seed if bootstrap else None,
         )
+        trend = None
+        if not self.closed and self.measured > 1:
+            trend = backlog(state.times[:, columns.ARRIVAL], state.times[:, columns.FINISH])
         return SimResult(
             policy=policy.name,
             lossless=policy.lossless(sees_token),
@@ -183,6 +191,7 @@ class Run:
             log=state.log[: count[columns.RECORDED]],
             log_stride=int(count[columns.STRIDE]),
             counts=self._counts(state),
+            backlog=trend,
         )
 
     def _counts(self, state: kernels.State) -> dict[str, float]:

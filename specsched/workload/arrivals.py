@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..errors import WorkloadError
 from ..randomness import ARRIVALS, BLOCK, PHASE, check_seed, generator
 from .file import load_workload
-from .workload import GRAMMAR, MOST_REQUESTS, Workload, positive
+from .workload import GENERATED, GRAMMAR, MOST_REQUESTS, Workload, positive
 
 
 def poisson(
@@ -56,7 +56,7 @@ def _renewal(
     times = renewal_times(shape, check_seed(seed), requests, None if requests is not None else expected)
     if len(times) == 0:
         raise WorkloadError(f"{name}: no request arrives within {seconds:g} s; ask for more seconds")
-    metadata = {"format": "gamma renewal", "rate": rate, "burstiness": cv, "seed": int(seed)}
+    metadata = {"format": GENERATED, "rate": rate, "burstiness": cv, "seed": int(seed)}
     return Workload(name=name, arrival_seconds=times / rate, metadata=metadata)
 
 
@@ -65,7 +65,8 @@ def parse_arrivals(
 ) -> Workload | None:
     """The workload of `closed | poisson:RATE | gamma:RATE:CV | FILE`; None for the closed loop.
 
-    `requests` (or `seconds`) says how many to draw; of a file it keeps the first so many.
+    `requests` (or `seconds`) says how many to draw, and they run at the very rate that is named: as
+    drawn, few bursty gaps miss it by a half. A file is read whole.
     """
     kind, _, rest = spec.partition(":")
     if kind == "closed":
@@ -83,11 +84,21 @@ def parse_arrivals(
             form = {"poisson": "poisson:RATE", "gamma": "gamma:RATE:CV"}[kind]
             raise WorkloadError(f"arrivals {spec!r} are not of the form {form}, e.g. {form_example(kind)}")
         cv = numbers[1] if kind == "gamma" else 1.0
-        return _renewal(spec, numbers[0], cv, requests, None if requests is not None else seconds, seed)
+        made = _renewal(spec, numbers[0], cv, requests, None if requests is not None else seconds, seed)
+        return made.scaled(numbers[0]) if requests is not None and requests > 1 else made
     if not os.path.exists(spec):
         raise WorkloadError(f"arrivals {spec!r}: no such file, and no generator of that name; use {GRAMMAR}")
-    workload = load_workload(spec, requests=requests, seed=seed)
+    workload = load_workload(spec, seed=seed)
     return workload if seconds is None else workload.between(0.0, seconds)
+
+
+def drawn(workload: Workload, requests: int) -> Workload | None:
+    """So many requests of the draw that `workload` is a part of, at its rate; None where it was not drawn."""
+    if workload.recorded or workload.output_tokens is not None or workload.prompt_tokens is not None:
+        return None
+    made = workload.metadata
+    more = _renewal(workload.name, made["rate"], made["burstiness"], requests, None, made["seed"])
+    return more.scaled(workload.rate)
 
 
 def form_example(kind: str) -> str:

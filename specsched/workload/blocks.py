@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import WorkloadError, plain, quoted
 from ..files.reader import kind_of
+from ..files.strict import parse_json
 
 _BLOCK_BYTES = 8 << 20
 MOST_LINE = 32 << 20  # bytes; a request's line has a hundred
@@ -66,14 +67,38 @@ def csv_blocks(file: Path, layout: Layout, found: dict[str, str]) -> Iterator[di
         raise WorkloadError(f"cannot read {file}: {e}; is it complete?") from None
 
 
-def json_blocks(file: Path, layout: Layout, found: dict[str, str]) -> Iterator[dict[str, Any]]:
+def json_list(file: Path) -> tuple[list[str], list[bytes]]:
+    """(columns, the rows as JSON lines in blocks) of a file that is one JSON list of objects."""
+    try:
+        with open_bytes(file) as stream:
+            text = stream.read().decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError) as e:
+        raise WorkloadError(f"cannot read {file}: {e}; is it complete?") from None
+    rows = parse_json(text, str(file), WorkloadError, finite=False)
+    if not isinstance(rows, list) or not rows:
+        raise WorkloadError(f"{file} holds an empty list; nothing to serve")
+    for at, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise WorkloadError(
+                f"{file}, row {at}: is {type(row).__name__}, not an object; write a list of objects"
+            )
+    lines = [
+        b"\n".join(json.dumps(r).encode() for r in rows[i : i + 50_000]) for i in range(0, len(rows), 50_000)
+    ]
+    return list(rows[0]), lines
+
+
+def json_blocks(
+    file: Path, layout: Layout, found: dict[str, str], lines: list[bytes] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Blocks of {role: array} of JSON lines: those of the file, or `lines` in blocks of their own."""
     import pyarrow as pa
     from pyarrow import json as pajson
 
     kinds = {role: pa.string() if role == "domain" else pa.float64() for role in found}
     schema = pa.schema([(name, kinds[role]) for role, name in found.items()])
     row = 0
-    for chunk in _whole_lines(file):
+    for chunk in lines if lines is not None else _whole_lines(file):
         try:
             table = pajson.read_json(
                 pa.BufferReader(chunk),

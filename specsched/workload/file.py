@@ -5,13 +5,15 @@
 | Azure LLM inference traces 2023, 2024 (CSV) | TIMESTAMP, a date | ContextTokens, GeneratedTokens |
 | BurstGPT (CSV) | Timestamp, seconds | Request tokens, Response tokens |
 | Mooncake (JSON lines) | timestamp, milliseconds | input_length, output_length |
+| Qwen-Bailian usage traces (JSON lines) | timestamp, seconds; chat_id, turn | input_length, output_length |
 | Vidur (CSV) | arrived_at, seconds | num_prefill_tokens, num_decode_tokens |
-| plain (CSV, JSON lines) | arrival_seconds or arrival_s | prompt_tokens, output_tokens, domain: optional |
+| plain (CSV, JSON lines) | arrival_seconds, arrival_s, arrival_ms | prompt_tokens, output_tokens, domain |
 | ServeGen client windows (CSV) | t_s, rate_rps, cv, family, p1, p2 per client: a generator | none |
 | our own confidence traces (Parquet) | arrival_seconds | prompt_tokens, one row a decoded token |
 
-CSV and JSON lines may be gzipped. Requests without an output token (failed ones) are dropped, rows out of
-order are sorted, dates start at 0: `metadata` and its `warnings` say what was done.
+CSV and JSON lines may be gzipped, and a JSON list of objects reads like JSON lines. Units are told by
+evidence, coarse clocks spread (`clock`). Requests without an output token (failed ones) are dropped, rows
+out of order are sorted, dates start at 0: `metadata` and its `warnings` say what was done.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from ..files.guard import reading
 from ..files.parquet import opened, read_parquet
 from ..files.strict import parse_json
 from ..randomness import check_seed
-from .blocks import Layout, csv_blocks, json_blocks, open_bytes, parquet_blocks, refuse
+from .blocks import Layout, csv_blocks, json_blocks, json_list, open_bytes, parquet_blocks, refuse
+from .clock import IGNORED_COLUMNS, read_clock, spread_ticks
 from .workload import Workload
 
 
@@ -76,6 +79,7 @@ LAYOUTS = (
     Layout("Vidur", "arrived_at", 1.0, "num_prefill_tokens", "num_decode_tokens", True),
     PLAIN,
     Layout("plain", "arrival_s", 1.0, "prompt_tokens", "output_tokens", False),
+    Layout("plain", "arrival_ms", 1e-3, "prompt_tokens", "output_tokens", False),
 )
 _SERVEGEN = ("client", "t_s", "rate_rps", "cv", "family", "p1", "p2")
 
@@ -94,6 +98,10 @@ def read_columns(path: str | os.PathLike[str], requests: int | None = None, seed
     if stem.endswith((".parquet", ".pq")):
         return _read_trace(file)
     first = _first_line(file)
+    if first.lstrip().startswith("["):
+        names, lines = json_list(file)
+        layout, found = _recognise(file, names)
+        return _assemble(file, layout, json_blocks(file, layout, found, lines), found, names)
     if first.lstrip().startswith("{"):
         try:
             names = list(parse_json(first, f"{file}, row 1", WorkloadError, finite=False))
@@ -102,7 +110,7 @@ def read_columns(path: str | os.PathLike[str], requests: int | None = None, seed
                 raise
             raise WorkloadError(f"{file}, row 1: is not one JSON object per line; write JSON lines") from None
         layout, found = _recognise(file, names)
-        return _assemble(file, layout, json_blocks(file, layout, found))
+        return _assemble(file, layout, json_blocks(file, layout, found), found, names)
     with reading(file, WorkloadError, "CSV"):
         names = next(csv.reader(first.splitlines()[:1]), [])
     if set(_SERVEGEN) <= {_plain(n) for n in names}:
@@ -111,7 +119,7 @@ def read_columns(path: str | os.PathLike[str], requests: int | None = None, seed
         arrival, metadata = generate(file, requests, seed)
         return Columns(arrival, None, None, None, (), None, metadata)
     layout, found = _recognise(file, names)
-    return _assemble(file, layout, csv_blocks(file, layout, found))
+    return _assemble(file, layout, csv_blocks(file, layout, found), found, names)
 
 
 def _first_line(file: Path) -> str:
@@ -149,8 +157,10 @@ def _recognise(file: Path, names: list[str]) -> tuple[Layout, dict[str, str]]:
     )
 
 
-def _assemble(file: Path, layout: Layout, blocks: Iterator[dict[str, Any]]) -> Columns:
-    """Join blocks; drop requests without output, sort by arrival, start dates at 0."""
+def _assemble(
+    file: Path, layout: Layout, blocks: Iterator[dict[str, Any]], found: dict[str, str], names: list[str]
+) -> Columns:
+    """Join blocks; drop requests without output, sort by arrival, tell the clock's unit, start dates at 0."""
     parts: dict[str, list[NDArray[Any]]] = {}
     codes: dict[str, int] = {}
     rows = 0
@@ -184,11 +194,22 @@ def _assemble(file: Path, layout: Layout, blocks: Iterator[dict[str, Any]]) -> C
         columns = {role: values[order] for role, values in columns.items()}
         arrival = columns["arrival"]
         warnings.append(f"{file.name}: rows were not in order of arrival and were sorted")
-    if layout.seconds_per_unit is None:
-        seconds = (arrival - arrival[0]) / 1e9
-    else:
-        seconds = arrival * layout.seconds_per_unit
     metadata = {"format": layout.name, "source": file.name, "rows": rows, "dropped": dropped}
+    if layout.seconds_per_unit is None:
+        seconds, said = spread_ticks(file.name, (arrival - arrival[0]) / 1e9)
+        metadata |= {"unit": "date", "epoch_seconds": float(arrival[0] / 1e9)}
+        warnings += said
+    else:
+        clock = read_clock(file.name, found["arrival"], arrival, layout.seconds_per_unit, names)
+        seconds = clock.seconds
+        metadata |= clock.metadata
+        warnings += clock.warnings
+    unused = [name for name in names if _plain(name) in IGNORED_COLUMNS]
+    if unused:
+        warnings.append(
+            f"{file.name}: {', '.join(unused)} not used: sessions and shared prefixes are not modelled, "
+            "every request stands alone"
+        )
     return Columns(
         arrival_seconds=seconds,
         prompt_tokens=columns.get("prompt"),
@@ -208,7 +229,8 @@ def _read_trace(file: Path) -> Columns:
     with opened(file, WorkloadError) as parquet:
         names = parquet.schema_arrow.names
         if "request" not in names and _plain("arrival_seconds") in names:
-            return _assemble(file, PLAIN, parquet_blocks(file, parquet, PLAIN))
+            blocks = parquet_blocks(file, parquet, PLAIN)
+            return _assemble(file, PLAIN, blocks, {"arrival": "arrival_seconds"}, names)
         if "arrival_seconds" not in names:
             raise WorkloadError(
                 f"{file} has no column arrival_seconds (columns: {plain(', '.join(names), 80)}); "

@@ -22,6 +22,7 @@ MOST_REQUESTS = 200_000_000
 # A step is simulated for every few of them: of more, one request alone would take minutes.
 MOST_OUTPUT = 2**20
 _TOO_LONG = f"is more than the {MOST_OUTPUT:,} tokens that one request may ask for"
+GENERATED = "gamma renewal"  # format of drawn arrivals
 GRAMMAR = "closed, poisson:RATE, gamma:RATE:CV (requests per second) or a file of arrivals"
 
 
@@ -108,6 +109,11 @@ class Workload:
         return float(gaps.std() / mean) if mean > 0.0 else 0.0
 
     @property
+    def recorded(self) -> bool:
+        """Whether the arrivals are a file's, not drawn from a distribution."""
+        return self.metadata.get("format") != GENERATED
+
+    @property
     def warnings(self) -> list[str]:
         """What a reader of results should know about where this workload came from."""
         return list(self.metadata.get("warnings", []))
@@ -115,6 +121,8 @@ class Workload:
     def scaled(self, rate: float) -> Workload:
         """The same requests at `rate` requests per second, by dilating time: burstiness and order stay."""
         factor = self.rate / positive(rate, "rate")
+        if self.rate == rate:
+            return self
         metadata = {**self.metadata, "scaled_from_rate": self.metadata.get("scaled_from_rate", self.rate)}
         return dataclasses.replace(self, arrival_seconds=self.arrival_seconds * factor, metadata=metadata)
 
@@ -122,7 +130,11 @@ class Workload:
         """The first n requests (all of them when n is larger)."""
         if n < 1:
             raise WorkloadError(f"head({n}) would keep no request; ask for 1 or more")
-        return self._take(slice(0, n))
+        return self.rows(0, n)
+
+    def rows(self, first: int, last: int) -> Workload:
+        """Requests first .. last - 1, at their own times."""
+        return self._take(slice(first, last))
 
     def between(self, start: float, stop: float) -> Workload:
         """Requests arriving in start <= t < stop (seconds), with the clock set to 0 at `start`."""

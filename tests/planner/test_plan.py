@@ -39,7 +39,9 @@ EVEN = varied([24] * 60)
 PLACES = {"max_running": 4, "batch_tokens": 64}  # four users an engine: queues form
 
 
-def arrivals(rate: float, requests: int = 300, seed: int = 4, **lengths: Any) -> Workload:
+def arrivals(rate: float, requests: int | None = None, seed: int = 4, **lengths: Any) -> Workload:
+    """Long enough for a steady state at the speeds asked here: a plan lengthens what is not."""
+    requests = max(300, round(10.0 * rate)) if requests is None else requests
     drawn = poisson(rate, requests=requests, seed=seed).scaled(rate)
     return replace(drawn, **lengths) if lengths else drawn
 
@@ -98,11 +100,13 @@ def test_fewest_is_the_first_size_that_keeps_the_promise(a: int, b: int, c: int,
 @pytest.mark.parametrize("policy", ["off", "fixed:2", "threshold:0.3", "early-stop", "lagged:2"])
 @pytest.mark.parametrize(("rate", "sla"), [(45.0, 50.0), (75.0, 60.0), (110.0, 45.0)])
 def test_plan_equals_brute_force(policy: str, rate: float, sla: float) -> None:
-    load = arrivals(rate)
+    load = arrivals(rate, round(12.0 * rate))
     wanted, shares = fewest_engines(9, EVEN, line(), policy, load, sla, **PLACES)
     row = only(sla, load, policy, **PLACES)
     assert wanted is not None
-    assert row["engines"] == row["gpus"] == wanted
+    assert row["engines_fewest"] == wanted
+    assert wanted <= row["engines"] == row["gpus"] <= wanted + 1, "it leans to the safe side"
+    wanted = row["engines"]
     for point in row["curve"]:
         if point["engines"] <= len(shares):
             assert point["share_at_sla"] == pytest.approx(shares[point["engines"] - 1], abs=1e-12)
@@ -141,16 +145,19 @@ def test_another_share_asks_another_fleet() -> None:
 def test_late_first_tokens_count() -> None:
     """Prompts of 300 tokens in passes of 64: one size keeps the speed, a larger one the first token."""
     serving = {"prefill": "chunked", "batch_tokens": 64, "max_running": 16}
-    trace, load = varied([24] * 60, prompt=300), arrivals(20.0)
+    trace, load = varied([24] * 60, prompt=300), arrivals(20.0, 600)
     speed, _ = fewest_engines(9, trace, line(), "off", load, 20.0, **serving)
     both, _ = fewest_engines(9, trace, line(), "off", load, 20.0, ttft=0.15, **serving)
     assert speed is not None
     assert both is not None
     assert speed < both
     row = only(20.0, load, "off", trace=trace, ttft_ms=150.0, **serving)
-    assert row["engines"] == both
+    assert row["engines_fewest"] == both
     assert row["binds"] == "queueing", "what a fleet one smaller misses is the first token, not the speed"
-    assert only(20.0, load, "off", trace=trace, **serving)["engines"] == speed
+    without = only(20.0, load, "off", trace=trace, **serving)
+    assert speed <= without["engines_fewest"] <= both
+    if without["engines_fewest"] > speed:
+        assert without["curve"][0]["backlog_grows"], "kept only as long as prompts may queue without end"
     assert row["ttft_seconds"]["p95"] <= 0.15
 
 
@@ -161,7 +168,7 @@ def test_requests_of_one_token_have_no_speed_to_miss() -> None:
     serving = {"max_running": 1, "batch_tokens": 64}
     wanted, shares = fewest_engines(6, EVEN, line(), "off", load, 20.0, **serving)
     row = only(20.0, load, "off", **serving)
-    assert row["engines"] == wanted
+    assert row["engines_fewest"] == wanted
     told = fleet_of(wanted or 1, EVEN, line(), "off", load, **serving)
     waited = told.arrays["finish_seconds"] > told.arrays["ready_seconds"]
     idle = (told.arrays["tokens"] == 0) & waited
@@ -221,7 +228,7 @@ def test_a_plan_of_a_rate_is_that_of_poisson_arrivals_at_it() -> None:
     document = ask(50.0, rate=45.0, requests=400, policies=["fixed:2"], **PLACES)
     load = poisson(45.0, requests=document["requests"], seed=0).scaled(45.0)
     assert (
-        document["policies"][0]["engines"]
+        document["policies"][0]["engines_fewest"]
         == fewest_engines(6, EVEN, line(), "fixed:2", load, 50.0, **PLACES)[0]
     )
     assert document["burstiness"] == pytest.approx(1.0, abs=0.15)
@@ -271,7 +278,7 @@ def test_a_fleet_at_another_rate_is_the_same_fleet() -> None:
 def test_the_interval_of_gpus_holds_for_both_ends_of_the_demand() -> None:
     """Few requests of very different lengths: the traffic may be a fifth lighter or heavier than seen."""
     trace = varied([6, 12, 24, 60, 90] * 5)
-    load, profile, serving = arrivals(60.0, 400), line(gpu={"count": 2}), PLACES
+    load, profile, serving = arrivals(60.0, 1700), line(gpu={"count": 2}), PLACES
     noise = demand_noise(traffic(load, 30.0, trace))
     assert 0.2 < noise < 0.5
     row = only(30.0, load, "off", trace=trace, profile=profile, **serving)
@@ -311,9 +318,12 @@ def test_the_interval_of_gpus_is_what_noise_of_the_shares_allows() -> None:
         row = only(sla, load, "fixed:4", **serving)
         low = 1 + [high >= 0.95 for _, high in bounds].index(True)
         high = 1 + [low >= 0.95 for low, _ in bounds].index(True)
-        assert row["gpus_interval"] == [low, high], sla
-        kinds.add((low < row["gpus"], row["gpus"] < high))
-    assert {(True, False), (False, True)} <= kinds, "one that may do with fewer, and one that may need more"
+        found = row["gpus_interval"]
+        assert low - 1 <= found[0] <= low, "the noise of the work besides widens it by an engine at most"
+        assert high <= found[1] <= high + 1, sla
+        kinds |= {"fewer"} if low < row["gpus"] else set()
+        kinds |= {"more"} if row["engines_fewest"] < high else set()
+    assert kinds == {"fewer", "more"}, "one that may do with fewer, and one that may need more"
 
 
 def test_where_the_noise_leaves_no_fleet_its_upper_end_is_unknown() -> None:
@@ -474,7 +484,7 @@ def test_worth_is_the_difference_of_two_highest_rates() -> None:
         capture={"sizes": sizes, "limit": 12},
         eager={"tokens": [13, 24], "seconds": [0.02, 0.025]},
     )
-    load = arrivals(40.0)
+    load = arrivals(40.0, 1500)
     document = ask(50.0, load, profile=profile, policies=["fixed:4"], **PLACES)
     n, worth = document["policies"][0]["engines"], document["marginal"]
     base = highest(n, EVEN, profile, "fixed:4", load, **PLACES)

@@ -172,7 +172,8 @@ def test_what_cannot_be_is_refused_by_row_and_column(fields: dict, message: str)
 def test_parse_arrivals_knows_every_spelling(tmp_path: Path) -> None:
     assert parse_arrivals("closed") is None
     drawn = parse_arrivals("poisson:2.5", requests=50, seed=1)
-    np.testing.assert_array_equal(drawn.arrival_seconds, poisson(2.5, requests=50, seed=1).arrival_seconds)
+    wanted = poisson(2.5, requests=50, seed=1).scaled(2.5)
+    np.testing.assert_array_equal(drawn.arrival_seconds, wanted.arrival_seconds)
     burst = parse_arrivals("gamma:2.5:3", seconds=100.0, seed=1)
     np.testing.assert_array_equal(
         burst.arrival_seconds, gamma_burst(2.5, 3.0, seconds=100.0, seed=1).arrival_seconds
@@ -180,7 +181,7 @@ def test_parse_arrivals_knows_every_spelling(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("arrival_seconds\n0\n1.5\n4\n")
     assert len(parse_arrivals(str(file))) == 3
-    assert len(parse_arrivals(str(file), requests=2)) == 2
+    assert len(parse_arrivals(str(file), requests=2)) == 3, "a file is read whole"
     assert len(parse_arrivals(str(file), seconds=2.0)) == 2
 
 

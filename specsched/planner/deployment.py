@@ -1,0 +1,34 @@
+"""What of an answer may be deployed: which engines run a policy, and whether its confidences exist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..trace import Trace
+
+# As of the versions this project reads formats of (docs/formats.md).
+_ENGINES = {
+    "off": "every engine",
+    "fixed": "every engine that drafts (vLLM, SGLang, TensorRT-LLM): their number of speculative tokens",
+    "batch-table": "engines with a table from batch size to draft length (older vLLM: dynamic)",
+    "lagged": "SGLang's DSpark scheduler; elsewhere a patch",
+}
+_NOBODY = "no released engine: it needs a scheduler of your own"
+
+
+def runs_in(policy: str, trace: Trace) -> dict[str, Any]:
+    """{engines: where this policy runs today, confidences: whether the trace's are real, said: one line}."""
+    kind = policy.split(":")[0]
+    engines = _ENGINES.get(kind, _NOBODY)
+    needs = kind not in ("off", "fixed", "batch-table")
+    invented = bool(trace.metadata.get("synthetic"))
+    said = f"{policy} runs in {engines}."
+    if needs and invented:
+        said += (
+            " It decides by confidences, and those of this trace are invented (synthetic), not a drafter's: "
+            "record a trace with a confidence head before deploying it."
+        )
+    elif needs:
+        said += " It decides by confidences: the drafter must give one for every draft token."
+    confidences = "not needed" if not needs else "invented" if invented else "recorded"
+    return {"engines": engines, "confidences": confidences, "said": said}
