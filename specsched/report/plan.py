@@ -134,7 +134,7 @@ def hours_blocks(plan: Row) -> list[str]:
 def hours_line(found: Row) -> str:
     """The peak's fleet against one that follows, in GPU hours and money."""
     text = (
-        f"hours: a fleet of {count(found['gpus_peak'])} GPUs for the peak takes "
+        f"hours: the fleet of the peak ({count(found['gpus_peak'])} GPU) takes "
         f"{found['gpu_hours_peak']:.4g} GPU hours over the arrivals, one that follows "
         f"them {found['gpu_hours_following']:.4g}: "
         f"{share(found['saving'])} less"
