@@ -17,6 +17,7 @@ A reading guide, in the order in which data flows:
     report              tables, plots, one self-contained page
     formats             other people's files
     torch_side          targets, drafters, training, decoding, recording, measuring; alone in needing torch
+    engine_client       a running engine measured from outside, over HTTP
     cli                 the command line
     workers, randomness, extras    threads, counter-based draws, optional packages: used by several of these
 

@@ -87,6 +87,21 @@ SOURCES = ["measure", "compose", "roofline"]
     metavar="TOKENS",
     help="Largest captured graph.",
 )
+@click.option(
+    "--engine",
+    "engines",
+    multiple=True,
+    metavar="URL",
+    help="Measure a running OpenAI-compatible server instead; twice: one without drafting, one with.",
+)
+@click.option(
+    "--clients",
+    type=Whole(1, 4096),
+    default=32,
+    show_default=True,
+    metavar="N",
+    help="With --engine, the most requests at once.",
+)
 @inputs.seed_option
 @click.option("--quick", is_flag=True, help="Measure a coarse grid, in under two minutes (else under ten).")
 @json_option
@@ -102,10 +117,16 @@ def profile(ctx: click.Context, /, **options: Any) -> None:
       specsched profile --gpu h100 --model qwen3-8b -o mine.json
       specsched profile --gpu cpu --quick
       specsched profile --gpu h200 --model qwen3-14b --source compose
+      specsched profile --engine http://localhost:8000 --clients 64 -o mine.json
       specsched profile --gpu b200 --model ./config.json --source roofline --tensor 2
       specsched profile fit-overhead --profile mine.json --sweep off.csv --context 1000 -o real.json
     """
     if ctx.invoked_subcommand is not None:
+        return
+    if options["engines"]:
+        if options["gpu"] is not None:
+            raise click.UsageError("--engine measures a server, --gpu a card here: give one of them", ctx)
+        _finish(_engine(options), options["output"], options["as_json"], options["out"])
         return
     if options["gpu"] is None:
         raise click.UsageError(
@@ -136,6 +157,22 @@ def _measured(options: dict[str, Any]) -> StepProfile:
         )
     warn(made.provenance.get("warnings") or [])
     return made
+
+
+def _engine(options: dict[str, Any]) -> StepProfile:
+    """Measure running servers; the raw runs and the acceptance go beside the profile."""
+    module = extra_module("specsched.engine_client", "engine", "measuring a running engine")
+    base = options["out"] or Path()
+    runs = (options["output"] or base / "engine.json").with_suffix(".runs")
+    setting = module.Setting(clients=options["clients"], seed=options["seed"])
+    with Progress("level", workers=False) as progress:
+        made, acceptance = module.measure_engine(options["engines"], runs, setting, progress)
+    warn(made.provenance.get("warnings") or [])
+    if acceptance is not None:
+        acceptance.save(runs / "acceptance.json")
+        wrote([runs / "acceptance.json"])
+    profile: StepProfile = made
+    return profile
 
 
 def _composed(options: dict[str, Any]) -> StepProfile:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import FormatError, SpecschedError
-from ...files.disk import read_json
+from ...files import read_json
 from ...profile.shapes import ModelShape
 from ..drafter.base import peak_confidence
 from ..drafter.config import DrafterConfig
