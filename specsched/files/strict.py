@@ -95,7 +95,9 @@ def read_toml(path: str | os.PathLike[str], error: type[SpecschedError]) -> dict
     except RecursionError:
         raise error(_deep(str(path))) from None
     except ValueError as e:
-        raise error(f"{path} is not TOML: {plain(str(e), 120)}; correct that line") from None
+        long = "integer string conversion" in str(e)
+        why = "a number of thousands of digits" if long else plain(str(e), 120)
+        raise error(f"{path} is not TOML: {why}; correct that line") from None
     if _depth(document) > DEEPEST:
         raise error(_deep(str(path)))
     for key, value in _leaves(document):
