@@ -14,6 +14,7 @@ A reading guide, in the order in which data flows:
     sweep               many runs: loads, policies, seeds; threads here or a cluster
     planner             the SLA question: capacity, crossovers, GPUs, cost
     inspection          what a file holds and what is wrong with it
+    documents           the documents that commands print, as types and JSON Schemas
     report              tables, plots, one self-contained page
     formats             other people's files
     torch_side          targets, drafters, training, decoding, recording, measuring; alone in needing torch

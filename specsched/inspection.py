@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 
 from .calibration import Calibration
 from .calibration.calibration import SCHEMA as CALIBRATION
 from .calibration.fit import GRID, evaluate
+from .documents.inspection import (
+    AcceptanceInspection,
+    CalibrationInspection,
+    DraftShare,
+    Inspection,
+    Lengths,
+    PositionRow,
+    ProfileInspection,
+    TraceInspection,
+)
 from .errors import FormatError, SpecschedError
 from .files.disk import bundled_dir, bundled_names, read_json, resolve
 from .files.kind import kind_of_file
@@ -24,6 +34,10 @@ from .profile.profile import SCHEMA as PROFILE
 from .trace import Trace, load_trace
 from .trace.synthesis import walk
 
+if TYPE_CHECKING:
+    from .formats.acceptance import Acceptance
+
+CENSORED = "trimming was on where these rates were counted: they may be too high or too low"
 FEW_REQUESTS = 100  # below this, intervals bootstrapped over requests are wide
 FEW_EVENTS = 30  # below this, an acceptance rate is a guess
 
@@ -50,12 +64,20 @@ def load_any(name: str | os.PathLike[str]) -> StepProfile | Trace | Calibration:
     )
 
 
-def inspect_file(name: str | os.PathLike[str]) -> dict[str, Any]:
+def inspect_file(name: str | os.PathLike[str]) -> Inspection:
     """What the file (or bundled name) holds; raises SpecschedError."""
     return inspect_object(load_any(name))
 
 
-def inspect_object(held: StepProfile | Trace | Calibration) -> dict[str, Any]:
+@overload
+def inspect_object(held: StepProfile) -> ProfileInspection: ...
+@overload
+def inspect_object(held: Trace) -> TraceInspection: ...
+@overload
+def inspect_object(held: Calibration) -> CalibrationInspection: ...
+
+
+def inspect_object(held: StepProfile | Trace | Calibration) -> Inspection:
     """What an already loaded profile, trace or calibration holds."""
     if isinstance(held, StepProfile):
         return inspect_profile(held)
@@ -79,7 +101,7 @@ def find(name: str | os.PathLike[str]) -> Path:
 # -- profile ---------------------------------------------------------------------------------------------
 
 
-def inspect_profile(profile: StepProfile) -> dict[str, Any]:
+def inspect_profile(profile: StepProfile) -> ProfileInspection:
     """Range, knee, cliffs, capture limit, draft share, memory, provenance and findings of a profile."""
     verify = profile.verify
     warning = profile.provenance_warning
@@ -99,7 +121,9 @@ def inspect_profile(profile: StepProfile) -> dict[str, Any]:
         "captured_sizes": 0 if profile.capture_sizes is None else len(profile.capture_sizes),
         "first_pass_seconds": profile.seconds(1, 1, 0, draft=False),
         "knee_tokens": knee(profile),
-        "cliffs": [cliff._asdict() for cliff in cliffs(profile)],
+        "cliffs": [
+            {"before": c.before, "after": c.after, "ratio": c.ratio, "kind": c.kind} for c in cliffs(profile)
+        ],
         "draft_share": _draft_share(profile),
         "kv_capacity_tokens": profile.kv_capacity_tokens(),
         "fit": profile.fit,
@@ -108,12 +132,12 @@ def inspect_profile(profile: StepProfile) -> dict[str, Any]:
     }
 
 
-def _draft_share(profile: StepProfile) -> list[dict[str, float]]:
+def _draft_share(profile: StepProfile) -> list[DraftShare]:
     """Share of a step spent drafting, at whole blocks and 1,024 tokens of context a request."""
     if profile.draft is None:
         return []
     block = profile.draft_block_size or 7
-    shares = []
+    shares: list[DraftShare] = []
     for requests in profile.draft.x.astype(int).tolist():
         tokens = requests * (1 + block)
         try:
@@ -127,17 +151,15 @@ def _draft_share(profile: StepProfile) -> list[dict[str, float]]:
 # -- trace -----------------------------------------------------------------------------------------------
 
 
-def inspect_trace(trace: Trace) -> dict[str, Any]:
+def inspect_trace(trace: Trace) -> TraceInspection:
     """Size, lengths, acceptance, tokens per step, AUC and ECE with its floor, and findings of a trace."""
     positions = evaluate(trace)["positions"]
-    keep = ("position", "accepted_share", "ece_before", "noise_floor", "auc_before", "brier_before")
-    names = {"ece_before": "ece", "auc_before": "auc", "brier_before": "brier"}
     dense = trace.mode == "dense"
     visited = walk(trace.lengths, trace.accepted) if dense else np.ones(len(trace), bool)
     return {
         "kind": "trace",
         "name": trace.name,
-        "mode": trace.mode,
+        "mode": cast(Literal["dense", "sequential"], trace.mode),
         "block_size": trace.block_size,
         "rows": len(trace),
         "requests": len(trace.request_ids),
@@ -158,9 +180,21 @@ def inspect_trace(trace: Trace) -> dict[str, Any]:
         "emitted_per_anchor": float(1.0 + trace.accepted.mean()),
         "emitted_per_step": float(1.0 + trace.accepted[visited].mean()),
         "conditional_acceptance": conditional_acceptance(trace.accepted[visited], trace.block_size),
-        "positions": [{names.get(key, key): entry[key] for key in keep} for entry in positions],
+        "positions": [_position(entry) for entry in positions],
         "warnings": trace.warnings,
         "lint": _lint_trace(trace, positions),
+    }
+
+
+def _position(entry: dict[str, Any]) -> PositionRow:
+    """What `evaluate` found at one position, of the raw confidences alone."""
+    return {
+        "position": entry["position"],
+        "accepted_share": entry["accepted_share"],
+        "ece": entry["ece_before"],
+        "noise_floor": entry["noise_floor"],
+        "auc": entry["auc_before"],
+        "brier": entry["brier_before"],
     }
 
 
@@ -170,7 +204,7 @@ def conditional_acceptance(accepted: np.ndarray, gamma: int) -> list[float | Non
     return [float(reached[k] / reached[k - 1]) if reached[k - 1] else None for k in range(1, gamma + 1)]
 
 
-def _spread(values: np.ndarray) -> dict[str, float]:
+def _spread(values: np.ndarray) -> Lengths:
     return {
         "min": int(values.min()),
         "median": float(np.median(values)),
@@ -221,7 +255,7 @@ def _lint_trace(trace: Trace, positions: list[dict[str, Any]]) -> list[str]:
 # -- calibration -----------------------------------------------------------------------------------------
 
 
-def inspect_calibration(calibration: Calibration) -> dict[str, Any]:
+def inspect_calibration(calibration: Calibration) -> CalibrationInspection:
     """Parameters, report and findings of a calibration."""
     about = calibration.about
     return {
@@ -264,3 +298,23 @@ def _lint_calibration(calibration: Calibration) -> list[str]:
                 f"{entry['noise_floor']:.3f}){other}"
             )
     return found
+
+
+# -- acceptance ------------------------------------------------------------------------------------------
+
+
+def inspect_acceptance(rates: Acceptance, path: Path, file_format: str) -> AcceptanceInspection:
+    """Acceptance rates in the file at `path`, ours or the counters of another tool."""
+    document = rates.to_dict()
+    del document["schema"]
+    found = {
+        "kind": "acceptance",
+        "name": path.stem,
+        "file": str(path),
+        "format": file_format,
+        "block_size": rates.block_size,
+        **document,
+        "warnings": [CENSORED] if rates.censored else [],
+        "lint": [],
+    }
+    return cast(AcceptanceInspection, found)

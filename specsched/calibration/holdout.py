@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..documents.shared import CalibrationNote
 from ..errors import TraceError
 from ..trace import Trace
 from .calibration import METHODS, Calibration, load_calibration
@@ -12,7 +11,7 @@ from .fit import fit_sts
 
 def split_and_calibrate(
     trace: Trace, calibration: Calibration | str | None, seed: int = 0
-) -> tuple[Trace, Calibration | None, dict[str, Any]]:
+) -> tuple[Trace, Calibration | None, CalibrationNote]:
     """What to replay, calibrated how, and a note that says so.
 
     `calibration`: "sts" or "affine" fits on half the requests and replays the other half; None replays
@@ -28,12 +27,21 @@ def split_and_calibrate(
             )
         fitted = fit_sts(trace, holdout=0.5, seed=seed, method=calibration)
         held_out = trace.select(fitted.held_out_requests)
-        note = {
+        note: CalibrationNote = {
             "method": calibration,
             "fitted_on": len(fitted.fit_requests),
             "replayed": len(held_out.request_ids),
+            "temperatures": [float(t) for t in fitted.temperatures],
         }
-        return held_out, fitted, note | {"temperatures": [float(t) for t in fitted.temperatures]}
+        return held_out, fitted, note
     given = calibration if isinstance(calibration, Calibration) else load_calibration(calibration)
-    note = {"method": given.method, "fitted_on": None, "replayed": len(trace.request_ids)}
-    return trace, given, note | {"temperatures": [float(t) for t in given.temperatures]}
+    return (
+        trace,
+        given,
+        {
+            "method": given.method,
+            "fitted_on": None,
+            "replayed": len(trace.request_ids),
+            "temperatures": [float(t) for t in given.temperatures],
+        },
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,6 @@ import click
 from ..errors import SpecschedError
 from .options import Command, check_outputs, file_option, json_option, out_option
 from .output import echo, print_json, warn, wrote
-
-CENSORED = "trimming was on where these rates were counted: they may be too high or too low"
 
 
 @click.command(cls=Command, short_help="What a file holds, what is wrong with it, its picture.")
@@ -59,7 +58,7 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
     wrote(_write(held, found, plot, out))
 
 
-def _write(held: Any, found: dict[str, Any], plot: Path | None, out: Path | None) -> list[Path]:
+def _write(held: Any, found: Mapping[str, Any], plot: Path | None, out: Path | None) -> list[Path]:
     """The document and the picture, where they are asked for; returns the files."""
     from ..files.output import write_json
     from ..report.pictures import write_picture
@@ -87,23 +86,13 @@ def _foreign(path: Path) -> Any:
     return found if len(found.objects) == 1 else None
 
 
-def _acceptance(path: Path) -> tuple[Any, dict[str, Any]]:
+def _acceptance(path: Path) -> tuple[Any, Mapping[str, Any]]:
     """Acceptance rates, ours or the counters of another tool; they have no picture."""
     from .. import formats
+    from ..inspection import inspect_acceptance
 
     read = formats.read(path)
-    rates = read.object
-    found = {
-        "kind": "acceptance",
-        "name": path.stem,
-        "file": str(path),
-        "format": read.format,
-        "block_size": rates.block_size,
-        **{key: value for key, value in rates.to_dict().items() if key != "schema"},
-        "warnings": [CENSORED] if rates.censored else [],
-        "lint": [],
-    }
-    return rates, found
+    return read.object, inspect_acceptance(read.object, path, read.format)
 
 
 def _list(as_json: bool) -> None:
@@ -119,7 +108,7 @@ def _list(as_json: bool) -> None:
             echo(f"  {name}")
 
 
-def _text(held: Any, found: dict[str, Any]) -> str:
+def _text(held: Any, found: Mapping[str, Any]) -> str:
     from .. import report
 
     if found["kind"] == "calibration":

@@ -119,5 +119,4 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
             ranks_per_group=options["ranks_per_group"],
             **inputs.serving_options(options),
         )
-    document["about"] = report.about(given.trace, given.profile)
     finish(ctx, document, report.plan_text, report.write_plan, options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,6 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
             progress=progress,
             **inputs.serving_options(options),
         )
-    answer["about"] = report.about(given.trace, given.profile)
     finish(ctx, answer, report.answer_text, report.write_answer, options)
 
 
@@ -135,7 +134,6 @@ def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
             progress=progress,
             **inputs.serving_options(options),
         )
-    document["about"] = report.about(given.trace, given.profile)
     finish(ctx, document, report.runs_text, report.write_runs, options)
 
 
@@ -143,23 +141,11 @@ def _load(options: dict[str, Any]) -> inputs.Inputs:
     return inputs.load_inputs(options["trace"], options["profile"], options["enabling_cost"])
 
 
-def without_nan(value: Any) -> Any:
-    """The document with None for an interval without bounds (the rejected share where nothing is drafted)."""
-    if isinstance(value, dict):
-        return {key: without_nan(item) for key, item in value.items()}
-    if isinstance(value, list):
-        if value and all(isinstance(item, float) and math.isnan(item) for item in value):
-            return None
-        return [without_nan(item) for item in value]
-    return value
-
-
 def finish(
-    ctx: click.Context, document: dict[str, Any], text: Any, write: Any, options: dict[str, Any]
+    ctx: click.Context, document: Mapping[str, Any], text: Any, write: Any, options: dict[str, Any]
 ) -> None:
     """Print an answer and write its files: the last act of `simulate` and `plan`."""
-    document = without_nan(document)
-    document["warnings"] = [*document.get("warnings", []), *inputs.said()]
+    document = {**document, "warnings": [*document.get("warnings", []), *inputs.said()]}
     folder: Path | None = options["out"]
     if options["as_json"]:
         warn(document.get("warnings", []))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ..calibration import Calibration
 from ..calibration.holdout import split_and_calibrate
+from ..documents.answer import Answer, Capacity, Crossover, CurveRow, PolicyRow
+from ..documents.shared import CalibrationNote, Summary
 from ..errors import WorkloadError
 from ..profile import StepProfile, load_profile
 from ..randomness import check_seed
@@ -25,10 +27,10 @@ from ..simulator.run import Run
 from ..simulator.warnings import trace_and_profile_warnings
 from ..trace import Trace, load_trace
 from ..workers import map_points
+from .about import about
 from .capacity import Load, Question, Search, capacity_of, curve_loads, ladder
 from .headline import headline
 
-SCHEMA = "specsched/answer/1"
 REFERENCE = "hindsight"  # the myopic reference of `hindsight_share`; not a bound
 Progress = Callable[[int, int | None, str], None]  # done, total (None: not known), what
 
@@ -49,7 +51,7 @@ def answer(
     workers: int | None = None,
     progress: Progress | None = None,
     **serving_options: Any,
-) -> dict[str, Any]:
+) -> Answer:
     """Capacity at an SLA for every policy, with curves, crossovers, a recommendation and its warnings.
 
     Parameters
@@ -90,8 +92,8 @@ def answer(
     rows = map_points(
         lambda pair: _policy_row(*pair, reference), list(zip(searches, found, strict=True)), workers
     )
-    document = {
-        "schema": SCHEMA,
+    document: Answer = {
+        "schema": "specsched/answer/1",
         "sla_tps": float(sla_tps),
         "sla_fraction": float(sla_fraction),
         "profile": profile.name,
@@ -104,12 +106,17 @@ def answer(
         "not_modelled": not_modelled(serving),
         "calibration": note,
         "settings": {
-            **{"requests": requests, "seed": seed, "prefill": serving.prefill, "context": serving.context},
-            **{"loads": "given" if concurrency is not None else "ladder", "kv_reserve": serving.kv_reserve},
+            "requests": requests,
+            "seed": seed,
+            "prefill": serving.prefill,
+            "context": serving.context,
+            "loads": "given" if concurrency is not None else "ladder",
+            "kv_reserve": serving.kv_reserve,
         },
         "provenance": {"profile": profile.provenance, "trace": trace.metadata.get("provenance", {})},
         "crossovers": crossovers(searches, loads),
         "policies": rows,
+        "about": about(trace, profile),
     }
     document["headline"] = headline(document)
     return document
@@ -143,7 +150,7 @@ def _report_progress(searches: list[Search], progress: Progress | None) -> None:
         search.done = done
 
 
-def _capacity(search: Search, concurrency: Sequence[int] | None) -> dict[str, Any]:
+def _capacity(search: Search, concurrency: Sequence[int] | None) -> Capacity:
     if concurrency is None:
         return capacity_of(search, ladder(search.question))
     wanted, good, failed = search.question.share, 0, None
@@ -156,15 +163,17 @@ def _capacity(search: Search, concurrency: Sequence[int] | None) -> dict[str, An
     # Between given loads nothing was tried: the interval runs to the load that failed.
     interval = [good, (failed - 1) if failed is not None else good]
     return {
-        **{"capacity": good, "capacity_interval": interval, "capacity_per_gpu": good / gpus},
+        "capacity": good,
+        "capacity_interval": interval,
+        "capacity_per_gpu": good / gpus,
         "binds": search.binds(failed),
     }
 
 
-def _policy_row(search: Search, found: dict[str, Any], reference: Search) -> dict[str, Any]:
+def _policy_row(search: Search, found: Capacity, reference: Search) -> PolicyRow:
     """One policy of the answer."""
     capacity = found["capacity"]
-    row: dict[str, Any] = {
+    row: PolicyRow = {
         "policy": search.policy.name,
         "lossless": search.policy.lossless(search.question.sees_token),
         **found,
@@ -172,6 +181,7 @@ def _policy_row(search: Search, found: dict[str, Any], reference: Search) -> dic
         "throughput_at_capacity": 0.0,
         "at_capacity": None,
         "hindsight_share": None,
+        "curve": [],
     }
     if capacity > 0:
         q = search.question
@@ -179,7 +189,7 @@ def _policy_row(search: Search, found: dict[str, Any], reference: Search) -> dic
         full = Run(q.replay, q.profile, q.serving, coming, q.requests).result(
             search.policy, q.seed, q.sees_token
         )
-        row["at_capacity"] = full.summary
+        row["at_capacity"] = cast(Summary, full.summary)
         row["throughput_at_capacity"] = full.summary["throughput"]
         best = reference.at(capacity).result
         if best is not None:
@@ -190,23 +200,23 @@ def _policy_row(search: Search, found: dict[str, Any], reference: Search) -> dic
     return row
 
 
-def curve_row(load: Load) -> dict[str, Any]:
+def curve_row(load: Load) -> CurveRow:
     """One point of a policy's curve."""
     assert load.result is not None
     summary = load.result.summary
-    keys = (
-        *("throughput", "tps_user", "emitted_per_step", "verify_tokens_per_request", "rejected_share"),
-        *(
-            "step_seconds",
-            "tokens_per_pass",
-            "budget_per_pass",
-            "off_graph_steps",
-            "extrapolated_steps",
-            "steps",
-        ),
-    )
-    row = {"concurrency": load.concurrency, **{key: summary[key] for key in keys}}
-    return row | {
+    return {
+        "concurrency": load.concurrency,
+        "throughput": summary["throughput"],
+        "tps_user": summary["tps_user"],
+        "emitted_per_step": summary["emitted_per_step"],
+        "verify_tokens_per_request": summary["verify_tokens_per_request"],
+        "rejected_share": summary["rejected_share"],
+        "step_seconds": summary["step_seconds"],
+        "tokens_per_pass": summary["tokens_per_pass"],
+        "budget_per_pass": summary["budget_per_pass"],
+        "off_graph_steps": summary["off_graph_steps"],
+        "extrapolated_steps": summary["extrapolated_steps"],
+        "steps": summary["steps"],
         "share_at_sla": load.share,
         "share_interval": [load.low, load.high],
         "memory_held": load.held,
@@ -214,7 +224,7 @@ def curve_row(load: Load) -> dict[str, Any]:
     }
 
 
-def _recommend(rows: list[dict[str, Any]]) -> str | None:
+def _recommend(rows: list[PolicyRow]) -> str | None:
     """The lossless policy that carries most users; at a tie the one of higher throughput, then the first."""
     able = [row for row in rows if row["lossless"] and row["capacity"] > 0]
     if not able:
@@ -223,12 +233,12 @@ def _recommend(rows: list[dict[str, Any]]) -> str | None:
     return out
 
 
-def crossovers(searches: list[Search], loads: list[int]) -> list[dict[str, Any]]:
+def crossovers(searches: list[Search], loads: list[int]) -> list[Crossover]:
     """Where the lossless policy of highest throughput changes along the common loads.
 
     Each entry: {"from", "to", "between": [load, next load]}, and "concurrency", the later of the two.
     """
-    found: list[dict[str, Any]] = []
+    found: list[Crossover] = []
     lossless = [s for s in searches if s.policy.lossless(s.question.sees_token)]
     leader, last = "", 0
     for load in loads:
@@ -255,8 +265,8 @@ def _warnings(
     profile: StepProfile,
     replay: Replay,
     searches: list[Search],
-    rows: list[dict[str, Any]],
-    note: dict[str, Any],
+    rows: list[PolicyRow],
+    note: CalibrationNote,
 ) -> list[str]:
     """Each warning once: of the inputs, then of the runs."""
     said = trace_and_profile_warnings(trace, profile, replay.block_size)

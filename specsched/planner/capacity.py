@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from ..documents.answer import Binds, Capacity
 from ..errors import ProfileError
 from ..profile import StepProfile
 from ..profile.profile import NO_LIMIT
@@ -147,7 +147,7 @@ class Search:
             before_passed = passed
         return found
 
-    def binds(self, failed: int | None) -> str:
+    def binds(self, failed: int | None) -> Binds:
         """What ends the capacity: speed, memory, profile (its cost ends) or ladder (nothing failed)."""
         if failed is None:
             return "ladder"
@@ -206,7 +206,7 @@ def curve_loads(question: Question, capacity: int) -> list[int]:
     return sorted({*range(1, FEWEST_POINTS + 1), *(int(load) for load in spread)})
 
 
-def capacity_of(search: Search, rungs: list[int]) -> dict[str, Any]:
+def capacity_of(search: Search, rungs: list[int]) -> Capacity:
     """Capacity, its interval and what binds it, as the answer states them."""
     good, bad = search.first_failure(rungs, "share")
     low, _ = search.first_failure(rungs, "low")

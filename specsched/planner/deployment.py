@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
+from ..documents.shared import RunsIn
 from ..trace import Trace
 
 # As of the versions this project reads formats of (docs/formats.md).
@@ -16,7 +17,7 @@ _ENGINES = {
 _NOBODY = "no released engine: it needs a scheduler of your own"
 
 
-def runs_in(policy: str, trace: Trace) -> dict[str, Any]:
+def runs_in(policy: str, trace: Trace) -> RunsIn:
     """{engines: where this policy runs today, confidences: whether the trace's are real, said: one line}."""
     kind = policy.split(":")[0]
     engines = _ENGINES.get(kind, _NOBODY)
@@ -30,5 +31,6 @@ def runs_in(policy: str, trace: Trace) -> dict[str, Any]:
         )
     elif needs:
         said += " It decides by confidences: the drafter must give one for every draft token."
+    confidences: Literal["not needed", "invented", "recorded"]
     confidences = "not needed" if not needs else "invented" if invented else "recorded"
     return {"engines": engines, "confidences": confidences, "said": said}

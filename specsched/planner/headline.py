@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from ..documents import Answer
 
 
-def headline(document: dict[str, Any]) -> str:
+def headline(document: Answer) -> str:
     """One sentence that concludes."""
     rows = {row["policy"]: row for row in document["policies"]}
     promise = f"{document['sla_tps']:g} tokens/s for {document['sla_fraction']:.0%} of requests"
@@ -32,7 +32,7 @@ def headline(document: dict[str, Any]) -> str:
     if off["capacity"] == 0:
         return f"{carries}{tie}; without drafting nobody gets that speed."
     if best["capacity_interval"][0] <= off["capacity_interval"][1]:
-        fast, slow = (row["at_capacity"]["tps_user"]["p05"] for row in (best, off))
+        fast, slow = (row["at_capacity"]["tps_user"]["p05"] for row in (best, off) if row["at_capacity"])
         if best["binds"] == "memory":
             speeds = f"{fast:.0f} instead of {slow:.0f} tokens/s"
             return f"{carries}{tie}, as many as without drafting, but at {speeds}."

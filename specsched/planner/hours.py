@@ -6,10 +6,9 @@ slowed down, reaches the demand of the hour's busiest minutes (in output tokens,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ..documents.plan import HourRow, Hours, PlanRow
 from ..workload import Workload
 from ..workload.portion import demand
 from .fleet import Fleet
@@ -21,9 +20,7 @@ FEWEST_BINS = 3
 SIZES, STEPS = 4, 5  # fleet sizes whose highest rate is measured; between them it is interpolated
 
 
-def hours(
-    fleet: Fleet, workload: Workload, row: dict[str, Any], gpu_cost: float | None
-) -> dict[str, Any] | None:
+def hours(fleet: Fleet, workload: Workload, row: PlanRow, gpu_cost: float | None) -> Hours | None:
     """The table of hours for the policy of `fleet`; None where the arrivals are too short for one."""
     at = workload.arrival_seconds - workload.arrival_seconds[0]
     seconds, parts = next((b for b in BINS if at[-1] >= FEWEST_BINS * b[0]), (0.0, 1))
@@ -35,11 +32,12 @@ def hours(
     inner = np.pad(inner, (0, count * parts - len(inner))).reshape(count, parts)
     requests = np.bincount((at // seconds).astype(np.int64), minlength=count)
     peak = inner.max(axis=1) * parts / seconds
+    planned = row["engines"] or 1  # a fleet that keeps the promise
     per_request = float(demand(fleet.traffic.workload).mean()) if workload.output_tokens is not None else 1.0
-    engines = needed(fleet, peak / per_request, row["engines"])
+    engines = needed(fleet, peak / per_request, planned)
     each = fleet.traffic.profile.gpus * fleet.traffic.serving.ranks_per_group
     first = workload.metadata.get("epoch_seconds")
-    table = [
+    table: list[HourRow] = [
         {
             "start_seconds": i * seconds,
             "start": str(np.datetime64(int(first + i * seconds), "s")) if first else None,
@@ -51,7 +49,7 @@ def hours(
     ]
     length = np.minimum(seconds, np.maximum(at[-1] - np.arange(count) * seconds, 0.0)) / 3600.0
     following = float((engines * each * length).sum())
-    most = max(int(engines.max()), row["engines"]) * each
+    most = max(int(engines.max()), planned) * each
     always = float(most * length.sum())
     return {
         "policy": row["policy"],

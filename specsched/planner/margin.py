@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from ..documents.plan import Worth
 from ..profile import StepProfile
 from ..profile.curve import Curve
 from ..schedule import Policy, make
@@ -21,13 +21,13 @@ from .fleet import Traffic, at, trial
 RATE_STEPS = 10  # bisections of a rate: the bracket of a factor 2 shrinks to 0.1 %
 
 
-def worth(traffic: Traffic, policy: Policy, engines: int) -> dict[str, Any]:
+def worth(traffic: Traffic, policy: Policy, engines: int) -> Worth:
     """What one more engine, twice the capture limit, and the block's last token are worth: in requests/s.
 
     Each is the highest rate of the same arrivals, sped up or slowed down, at which the promise still holds.
     """
     base = highest_rate(traffic, policy, engines)
-    out: dict[str, Any] = {
+    out: Worth = {
         "rate": base,
         "one_more_engine": highest_rate(traffic, policy, engines + 1) - base,
     }

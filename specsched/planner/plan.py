@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ..calibration import Calibration
 from ..calibration.holdout import split_and_calibrate
+from ..documents.plan import Plan, PlanRow
+from ..documents.shared import About, CalibrationNote
 from ..errors import WorkloadError
 from ..profile import StepProfile, load_profile
 from ..schedule import default_policies, make
@@ -26,12 +28,12 @@ from ..simulator.warnings import trace_and_profile_warnings
 from ..trace import Trace, load_trace
 from ..workers import map_points
 from ..workload import Workload, gamma_burst, portion, prolonged
+from .about import about
 from .deployment import runs_in
 from .fleet import Z95, Fleet, Traffic, Trial, at_rate, confirmed, work_noise
 from .hours import hours
 from .margin import worth
 
-SCHEMA = "specsched/plan/1"
 MOST_REQUESTS = 5_000_000  # of a trial drawn at a rate: 2 GB of jobs
 LONGEST, WINDOW = 12_000, 3_000  # requests of a file replayed whole; of the busiest window of a longer one
 LEAN = 1.0  # standard errors of the work by which the answer leans to the safe side
@@ -58,7 +60,7 @@ def plan(
     workers: int | None = None,
     progress: Progress | None = None,
     **serving_options: Any,
-) -> dict[str, Any]:
+) -> Plan:
     """The fewest GPUs that carry a traffic at the SLA, per policy (`specsched/plan/1`).
 
     Parameters
@@ -108,7 +110,7 @@ def plan(
             )
     rows = map_points(lambda fleet: _row(fleet, gpu_cost, whole is None), fleets, workers)
     asked = rate if rate is not None else workload.rate
-    document = _document(traffic, fleets, rows, note, asked, ttft_ms, gpu_cost)
+    document = _document(traffic, fleets, rows, note, asked, ttft_ms, gpu_cost, about(trace, profile))
     document["portion"] = part
     document["warnings"] = [*said, *document["warnings"]]
     best = document["recommended"]
@@ -129,16 +131,17 @@ def _refuse_endless(rate: float, sla_tps: float, requests: float) -> None:
 def _document(
     traffic: Traffic,
     fleets: list[Fleet],
-    rows: list[dict[str, Any]],
-    note: dict[str, Any],
+    rows: list[PlanRow],
+    note: CalibrationNote,
     rate: float,
     ttft_ms: float | None,
     gpu_cost: float | None,
-) -> dict[str, Any]:
-    """The answer `specsched/plan/1`."""
+    origins: About,
+) -> Plan:
+    """The document `specsched/plan/1`."""
     best, serving, workload = _recommended(rows), traffic.serving, traffic.workload
-    document = {
-        "schema": SCHEMA,
+    document: Plan = {
+        "schema": "specsched/plan/1",
         "sla_tps": traffic.sla_tps,
         "sla_fraction": traffic.share,
         "ttft_ms": ttft_ms,
@@ -155,7 +158,9 @@ def _document(
         "headline": "",
         "recommended_runs_in": runs_in(best["policy"], traffic.trace) if best else None,
         "policies": rows,
-        "marginal": worth(traffic, fleets[rows.index(best)].policy, best["engines"]) if best else None,
+        "marginal": worth(traffic, fleets[rows.index(best)].policy, best["engines"])
+        if best and best["engines"]
+        else None,
         "calibration": note,
         "settings": {
             "prefill": serving.prefill,
@@ -168,6 +173,7 @@ def _document(
         "not_modelled": _not_modelled(serving),
         "portion": None,
         "hours": None,
+        "about": origins,
     }
     document["headline"] = headline(document)
     return document
@@ -202,7 +208,7 @@ def _check(
         )
 
 
-def _row(fleet: Fleet, gpu_cost: float | None, drawn: bool) -> dict[str, Any]:
+def _row(fleet: Fleet, gpu_cost: float | None, drawn: bool) -> PlanRow:
     """One policy of the plan."""
     gpus_each = fleet.traffic.profile.gpus * fleet.traffic.serving.ranks_per_group
     fewest = fleet.fewest()
@@ -242,7 +248,7 @@ def _row(fleet: Fleet, gpu_cost: float | None, drawn: bool) -> dict[str, Any]:
         }
         for t in sorted(fleet.trials.values(), key=lambda t: t.engines)
     ]
-    return row
+    return cast(PlanRow, row)
 
 
 def _safe(fleet: Fleet, fewest: int) -> int:
@@ -290,13 +296,13 @@ def _binds(failed: Trial) -> str:
     return "queueing" if summary["full_steps"] >= 0.5 * failed.slow * summary["steps"] > 0 else "speed"
 
 
-def _recommended(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _recommended(rows: list[PlanRow]) -> PlanRow | None:
     """The lossless policy that needs fewest engines; among equals the one whose slowest users are fastest."""
     able = [row for row in rows if row["lossless"] and row["engines"] is not None]
     return min(able, key=lambda row: (row["engines"], -row["tps_user"].get("p05", 0.0)), default=None)
 
 
-def _warnings(traffic: Traffic, fleets: list[Fleet], rows: list[dict[str, Any]]) -> list[str]:
+def _warnings(traffic: Traffic, fleets: list[Fleet], rows: list[PlanRow]) -> list[str]:
     said = trace_and_profile_warnings(traffic.trace, traffic.profile, traffic.replay.block_size)
     said += traffic.coming.warnings  # those of the workload among them
     for fleet, row in zip(fleets, rows, strict=True):
@@ -313,7 +319,7 @@ def _not_modelled(serving: Serving) -> list[str]:
     return left_out
 
 
-def headline(document: dict[str, Any]) -> str:
+def headline(document: Plan) -> str:
     """One sentence that concludes."""
     promise = f"{document['sla_tps']:g} tokens/s for {document['sla_fraction']:.0%} of requests"
     if document["ttft_ms"] is not None:
@@ -322,7 +328,7 @@ def headline(document: dict[str, Any]) -> str:
     best = rows.get(document["recommended"] or "")
     if best is None:
         return f"No lossless policy tried reaches {promise}, however many GPUs it gets."
-    low, high = best["gpus_interval"]
+    low, high = best["gpus_interval"] or (None, None)
     span = f"{low} ~ {high if high is not None else 'unknown'}"
     gpus = f"{best['gpus']} GPU" + ("s" if best["gpus"] != 1 else "")
     text = f"{document['rate']:.3g} requests/s need {gpus} ({span}) with {best['policy']} for {promise}"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from .. import schedule
 from ..calibration import Calibration, split_and_calibrate
+from ..documents.runs import RunRow, Runs
 from ..profile import StepProfile
 from ..simulator import Serving, SimResult, serving_of, simulate
 from ..simulator.backlog import STAYS
 from ..trace import Trace
 from ..workers import Progress, map_points
 from ..workload import Workload, parse_arrivals, portion, prolonged
+from .about import about
 
 LONGEST = 20_000  # requests of a file replayed whole; a longer one gives its busiest window
 LENGTHENED = 100_000  # requests to which a run too short to settle is lengthened at most
@@ -36,7 +39,7 @@ def runs(
     progress: Progress | None = None,
     serving: Serving | None = None,
     **serving_options: Any,
-) -> dict[str, Any]:
+) -> Runs:
     """Every policy at every load: the JSON document `specsched/runs/1`, one row a run.
 
     A load is a number of concurrent users of one engine, or the arrivals. Rows hold SimResult's summary and,
@@ -53,7 +56,7 @@ def runs(
         workload, part, said = portion(workload, 0.0, max(requests, LONGEST))
     loads: list[int | None] = [None] if workload is not None else list(concurrency or ())
 
-    def one(point: tuple[str, int | None]) -> tuple[dict[str, Any], SimResult]:
+    def one(point: tuple[str, int | None]) -> tuple[RunRow, SimResult]:
         policy, load = point
         result = simulate(
             replayed,
@@ -70,10 +73,11 @@ def runs(
         )
         row: dict[str, Any] = {"policy": result.policy, "lossless": result.lossless, "concurrency": load}
         if sla_tps is not None:
-            row["share_at_sla"] = result.share_at(sla_tps)
+            share = result.share_at(sla_tps)
+            row["share_at_sla"] = None if math.isnan(share) else share
         if result.backlog is not None:
             row["backlog"] = result.backlog._asdict() | {"grows": result.backlog.grows}
-        return row | result.summary, result
+        return cast(RunRow, row | result.summary), result
 
     points = [(policy, load) for policy in names for load in loads]
     done = map_points(one, points, workers, progress)
@@ -102,6 +106,7 @@ def runs(
         )
         + NOT_MODELLED,
         "runs": [row for row, _ in done],
+        "about": about(trace, profile),
     }
 
 

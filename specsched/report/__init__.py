@@ -11,10 +11,9 @@ from .page import write_answer, write_plan, write_runs
 from .plan import plan_text
 from .runs import runs_text
 from .sweep import sweep_text
-from .tables import about, answer_text
+from .tables import answer_text
 
 __all__ = [
-    "about",
     "answer_text",
     "calibration_text",
     "drafter_text",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..profile import StepProfile
-    from ..trace import Trace
+    pass
 from .text import NOTHING, count, decimal, grid, interval, paragraph, share
 
 Row = Mapping[str, Any]
@@ -136,35 +134,6 @@ def _pocket(pocket: Any) -> str:
     if isinstance(pocket, Sequence) and not isinstance(pocket, str):
         return count(pocket[0]) if pocket[0] == pocket[-1] else f"{count(pocket[0])} to {count(pocket[-1])}"
     return count(pocket)
-
-
-def about(trace: Trace, profile: StepProfile) -> dict[str, str]:
-    """Where the inputs come from, a line each, to go into the document under `about`."""
-    of = trace.metadata
-    made = "synthetic" if trace.synthetic else "recorded" if trace.mode == "dense" else "an engine's log"
-    parts = [
-        made,
-        f"{len(trace.request_ids):,} requests, {len(trace):,} anchors, block {trace.block_size}",
-        ""
-        if trace.synthetic
-        else " on ".join(_brief(of[key]) for key in ("drafter", "target") if of.get(key)),
-        f"temperature {of['temperature']:g}" if isinstance(of.get("temperature"), (int, float)) else "",
-    ]
-    source = profile.provenance
-    origin = [
-        source.get("method") or "of unknown origin",
-        _brief(source.get("source", "")),
-        source.get("date"),
-    ]
-    return {
-        "profile": "; ".join(str(part) for part in origin if part),
-        "trace": "; ".join(part for part in parts if part),
-    }
-
-
-def _brief(text: Any) -> str:
-    """The first words of a description: what it names, without the particulars."""
-    return re.split(r"[,(:;]", str(text), maxsplit=1)[0].strip()
 
 
 def provenance_lines(answer: Row) -> list[str]:

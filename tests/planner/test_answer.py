@@ -27,7 +27,7 @@ def few_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "LARGEST", LOADS)
 
 
-def ask(sla: float, policies: list[str], **more: Any) -> dict[str, Any]:
+def ask(sla: float, policies: list[str], **more: Any) -> Any:
     options: dict[str, Any] = {"requests": REQUESTS, "calibration": None, "workers": 1, "policies": policies}
     trace, profile = more.pop("trace", TRACE), more.pop("profile", line())
     return answer(trace, profile, sla, **(options | more))
@@ -194,7 +194,8 @@ def concluded(recommended: str | None, **policies: dict[str, Any]) -> str:
         | changes
         for name, changes in policies.items()
     ]
-    return headline({"sla_tps": 80.0, "sla_fraction": 0.9, "recommended": recommended, "policies": rows})
+    said: Any = {"sla_tps": 80.0, "sla_fraction": 0.9, "recommended": recommended, "policies": rows}
+    return headline(said)
 
 
 def test_the_sentence_compares_with_drafting_nothing() -> None:

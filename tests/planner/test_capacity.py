@@ -42,7 +42,7 @@ def few_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "LARGEST", LOADS)
 
 
-def searched(profile: StepProfile, sla: float, policy: str, **more: Any) -> tuple[Search, dict[str, Any]]:
+def searched(profile: StepProfile, sla: float, policy: str, **more: Any) -> tuple[Search, Any]:
     share, trace = more.pop("share", 0.95), more.pop("trace", TRACE)
     question = Question(Replay.of(trace), profile, Serving(**more), sla, share, REQUESTS, 0)
     search = Search(question, make(policy, block_size=BLOCK))
@@ -414,7 +414,7 @@ def test_curves_run_to_twice_the_capacity(most: int) -> None:
 # -- loads that are given ------------------------------------------------------------------------------------
 
 
-def given(sla: float, loads: list[int], **more: Any) -> dict[str, Any]:
+def given(sla: float, loads: list[int], **more: Any) -> Any:
     options: dict[str, Any] = {"requests": REQUESTS, "calibration": None, "workers": 1, "policies": ["off"]}
     profile = more.pop("profile", line())
     return answer(TRACE, profile, sla, concurrency=loads, **(options | more))["policies"][0]

@@ -46,7 +46,7 @@ def arrivals(rate: float, requests: int | None = None, seed: int = 4, **lengths:
     return replace(drawn, **lengths) if lengths else drawn
 
 
-def ask(sla: float, workload: Workload | None = None, **more: Any) -> dict[str, Any]:
+def ask(sla: float, workload: Workload | None = None, **more: Any) -> Any:
     """A small plan, nothing fitted."""
     options: dict[str, Any] = {"calibration": None, "workers": 1, "workload": workload}
     trace, profile = more.pop("trace", EVEN), more.pop("profile", line())

@@ -64,7 +64,7 @@ def few_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "LARGEST", LOADS)
 
 
-def ask(sla: float, **more: Any) -> dict[str, Any]:
+def ask(sla: float, **more: Any) -> Any:
     """A small answer, nothing fitted."""
     options: dict[str, Any] = {"requests": 80, "calibration": None, "workers": 1}
     return answer(more.pop("trace", trace()), more.pop("profile", profile()), sla, **(options | more))

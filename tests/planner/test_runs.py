@@ -17,7 +17,7 @@ from specsched.workload import poisson
 TRACE = varied([24] * 40)
 
 
-def ask(policies: list[str] | None, **more: Any) -> dict[str, Any]:
+def ask(policies: list[str] | None, **more: Any) -> Any:
     options: dict[str, Any] = {"requests": 60, "calibration": None, "workers": 2}
     trace, profile = more.pop("trace", TRACE), more.pop("profile", line())
     return runs(trace, profile, policies, **(options | more))

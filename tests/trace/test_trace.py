@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specsched.errors import TraceError
-from specsched.inspection import inspect_file
+from specsched.inspection import inspect_object
 from specsched.trace import Trace, load_trace, synthesise
 from specsched.trace.file import from_arrow
 
@@ -286,7 +286,7 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("domain", PUBLISHED)
 def test_synthetic_traces_decode_as_the_paper_says(domain: str) -> None:
-    held = inspect_file(f"qwen3-4b-{domain}")
+    held = inspect_object(load_trace(f"qwen3-4b-{domain}"))
     acceptance, tokens = PUBLISHED[domain]
     assert held["conditional_acceptance"] == pytest.approx(acceptance, abs=0.002)
     assert held["emitted_per_step"] == pytest.approx(tokens, rel=0.01)

@@ -1,0 +1,119 @@
+"""`specsched/answer/1`: users per engine at a promised speed."""
+
+from typing import Annotated, Literal, TypedDict
+
+from .shared import (
+    About,
+    CalibrationNote,
+    Fraction,
+    Interval,
+    LeftOut,
+    Loose,
+    Lossless,
+    Policy,
+    Share,
+    Speed,
+    Spread,
+    Summary,
+    Warnings,
+)
+
+Binds = Literal["speed", "memory", "profile", "ladder"]
+Pair = Annotated[list[int], "[first, last], or [low, high]"]
+
+
+class CurveRow(TypedDict):
+    """One load of a policy's curve; figures as in a run's summary."""
+
+    concurrency: Annotated[int, "users of one engine"]
+    throughput: float
+    tps_user: Spread
+    emitted_per_step: float
+    verify_tokens_per_request: float
+    rejected_share: float
+    step_seconds: float
+    tokens_per_pass: float
+    budget_per_pass: float
+    off_graph_steps: int
+    extrapolated_steps: int
+    steps: int
+    share_at_sla: Share
+    share_interval: Interval
+    memory_held: Annotated[bool, "KV memory held every user all the time"]
+    priced: Annotated[bool, "false: too many steps lie past the end of a table that goes on flat"]
+
+
+class Capacity(TypedDict):
+    """How many users fit, and what ends it."""
+
+    capacity: Annotated[int, "users of one engine before the first load that fails"]
+    capacity_interval: Pair
+    capacity_per_gpu: float
+    binds: Annotated[Binds, "what ends the capacity"]
+
+
+class PolicyRow(Capacity):
+    """One policy of the answer."""
+
+    policy: Policy
+    lossless: Lossless
+    pockets: Annotated[list[Pair], "loads beyond the capacity that pass again"]
+    throughput_at_capacity: Annotated[float, "output tokens per second of one engine; 0 at capacity 0"]
+    at_capacity: Annotated[Summary | None, "the run at the capacity; null at capacity 0"]
+    hindsight_share: Annotated[
+        float | None, "throughput over that of the myopic reference, which is no bound"
+    ]
+    curve: list[CurveRow]
+
+
+# `from` is a word of Python: the functional form.
+Crossover = TypedDict(
+    "Crossover",
+    {
+        "from": Policy,
+        "to": Policy,
+        "between": Annotated[list[int], "[load, next load]"],
+        "concurrency": Annotated[int, "the later of the two"],
+    },
+)
+Crossover.__doc__ = "Where the lossless policy of highest throughput changes along the loads."
+
+
+class AnswerSettings(TypedDict):
+    """What the answer was asked with."""
+
+    requests: int
+    seed: int
+    prefill: str
+    context: int | None
+    loads: Annotated[Literal["given", "ladder"], "given: the capacity is one of the loads asked for"]
+    kv_reserve: float
+
+
+class Origins(TypedDict):
+    """Provenance of the inputs, as their files have it."""
+
+    profile: Loose
+    trace: Loose
+
+
+class Answer(TypedDict):
+    """How many users one engine carries at a promised speed, under which policy."""
+
+    schema: Literal["specsched/answer/1"]
+    sla_tps: Speed
+    sla_fraction: Fraction
+    profile: str
+    trace: str
+    gpus_per_engine: int
+    block_size: int
+    recommended: Annotated[str | None, "the lossless policy of most users; null: nobody gets the SLA"]
+    headline: str
+    warnings: Warnings
+    not_modelled: LeftOut
+    calibration: CalibrationNote
+    settings: AnswerSettings
+    provenance: Origins
+    crossovers: list[Crossover]
+    policies: list[PolicyRow]
+    about: About

@@ -1,0 +1,90 @@
+"""Parts that several documents have."""
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+Interval = Annotated[list[float], "[low, high]: what the noise of the trace leaves open, at 95 %"]
+Warnings = Annotated[list[str], "what is doubtful about this document, each once"]
+LeftOut = Annotated[list[str], "what is not modelled"]
+Policy = Annotated[str, "canonical name of a verification policy"]
+Lossless = Annotated[bool, "the text's distribution stays the target's at temperature > 0"]
+Share = Annotated[float, "share of the requests that get the SLA"]
+Fraction = Annotated[float, "share of the requests that must get the SLA"]
+Speed = Annotated[float, "output tokens per second of one user"]
+Loose = Annotated[dict[str, Any], "as the file has it"]
+
+
+class Spread(TypedDict, total=False):
+    """A mean and quantiles over requests; empty where there are none."""
+
+    mean: float
+    p05: Annotated[float, "the greatest value that 95 % reach"]
+    p50: float
+    p95: Annotated[float, "the least value that 95 % do not exceed"]
+
+
+class SpreadIntervals(TypedDict):
+    """Intervals of a spread."""
+
+    mean: Interval | None
+    p05: Interval | None
+    p50: Interval | None
+
+
+class Intervals(TypedDict):
+    """Bootstrap intervals over distinct traced requests; null where nothing was drafted."""
+
+    tps_user: SpreadIntervals
+    emitted_per_step: Interval | None
+    verify_tokens_per_request: Interval | None
+    rejected_share: Interval | None
+    throughput: NotRequired[Annotated[Interval | None, "closed loops alone: what arrives is served"]]
+
+
+class Summary(TypedDict):
+    """What one run measured, within its measured window."""
+
+    throughput: Annotated[float, "output tokens per second of all engines together"]
+    tps_user: Annotated[Spread, "output tokens per second of one user"]
+    emitted_per_step: Annotated[float, "tokens of a request and step"]
+    verify_tokens_per_request: Annotated[float, "1 + drafts verified of a request and step"]
+    rejected_share: Annotated[float, "of the verified drafts"]
+    step_seconds: float
+    tokens_per_pass: Annotated[float, "anchors and drafts of a decoding pass"]
+    budget_per_pass: Annotated[float, "drafts verified in a decoding pass"]
+    concurrency_mean: Annotated[float, "requests decoding, over time"]
+    extrapolated_steps: Annotated[int, "steps past the last point of the profile"]
+    off_graph_steps: Annotated[int, "steps above the capture limit"]
+    preemptions: int
+    blocked_steps: Annotated[int, "steps before which a request waited for KV memory"]
+    full_steps: Annotated[int, "steps before which a request waited for a place"]
+    prefill_tokens: int
+    seconds: Annotated[float, "length of the measured window"]
+    steps: int
+    requests: Annotated[int, "measured"]
+    distinct_requests: Annotated[int, "of the trace, among the measured"]
+    ttft_seconds: NotRequired[Annotated[Spread, "arrival to first token, where prefill is simulated"]]
+    intervals: NotRequired[Intervals]
+
+
+class CalibrationNote(TypedDict):
+    """How the confidences were calibrated."""
+
+    method: Annotated[str, "sts, affine, none"]
+    fitted_on: Annotated[int | None, "requests; null: a file was given"]
+    replayed: Annotated[int, "requests"]
+    temperatures: NotRequired[Annotated[list[float], "one a position of the block"]]
+
+
+class About(TypedDict):
+    """Where the inputs come from, a line each."""
+
+    profile: str
+    trace: str
+
+
+class RunsIn(TypedDict):
+    """Where a policy runs today."""
+
+    engines: str
+    confidences: Annotated[Literal["not needed", "invented", "recorded"], "those of the trace"]
+    said: Annotated[str, "one line"]
