@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -146,7 +147,7 @@ def load_inputs(trace: str, profile: str, enabling_cost: float | None) -> Inputs
 
     step_profile: StepProfile = load_given(profile, "profile", load_profile)
     if enabling_cost is not None:
-        step_profile = with_enabling_cost(step_profile, enabling_cost)
+        step_profile = dataclasses.replace(step_profile, enabling_fraction=enabling_cost)
     given = Inputs(load_given(trace, "trace", load_trace), step_profile)
     said().extend(_idle(given.profile))
     return given
@@ -225,15 +226,6 @@ def _idle(profile: StepProfile) -> list[str]:
         for name, (idle, why) in reasons.items()
         if idle and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
-
-
-def with_enabling_cost(profile: StepProfile, fraction: float) -> StepProfile:
-    """The profile with another share of every step lost once drafting is on."""
-    from ..profile import StepProfile
-
-    document = profile.to_dict()
-    document["scheduler"] = {**(document.get("scheduler") or {}), "enabling_fraction": fraction}
-    return StepProfile.from_dict(document, profile.name)
 
 
 def canonical_policies(policies: tuple[str, ...], block_size: int) -> list[str] | None:

@@ -6,13 +6,12 @@ inside it (`specsched/_bundled/`) when installed from a wheel.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
-from ..errors import SpecschedError
+from ..errors import SpecschedError, nearest
 from .strict import read_json as read_json
 
 
@@ -57,9 +56,7 @@ def resolve(name: str | os.PathLike[str], kind: str, suffix: str, error: type[Sp
     if path.parent == Path() and os.path.isfile(bundled):
         return bundled
     names = bundled_names(kind, suffix)
-    near = difflib.get_close_matches(stem, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
     raise error(
-        f"no file {str(name)!r} and no bundled {kind} of that name; {hint}"
+        f"no file {str(name)!r} and no bundled {kind} of that name;{nearest(stem, names)} "
         f"bundled {kind}: {', '.join(names) or 'none'}"
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..errors import SpecschedError, plain, quoted
+from ..errors import SpecschedError, nearest, plain, quoted
 
 
 def kind_of(value: object) -> str:
@@ -41,9 +40,8 @@ class Reader:
         """Refuse keys that are not in `known`: a misspelt key must never be ignored in silence."""
         for key in self.document:
             if key not in known:
-                near = difflib.get_close_matches(str(key), known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
-                raise self.fail(plain(str(key), 60), f"is not a key of this schema; {hint}")
+                hint = nearest(str(key), known) or f" known keys: {', '.join(known)}"
+                raise self.fail(plain(str(key), 60), f"is not a key of this schema;{hint}")
 
     def has(self, key: str) -> bool:
         """True where the key is present and not null."""

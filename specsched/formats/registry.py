@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ..calibration import Calibration, load_calibration
-from ..errors import FormatError
+from ..errors import FormatError, nearest
 from ..files.guard import reading
 from ..files.strict import refuse_infinite
 from ..profile import StepProfile, load_profile
@@ -291,9 +290,8 @@ def _checked(hints: dict[str, Any]) -> dict[str, Any]:
             continue
         kind = HINTS.get(name)
         if kind is None:
-            near = difflib.get_close_matches(name, HINTS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(HINTS)}"
-            raise FormatError(f"unknown hint {name!r}; {hint}")
+            hint = nearest(name, HINTS) or f" known: {', '.join(HINTS)}"
+            raise FormatError(f"unknown hint {name!r};{hint}")
         if kind in (int, float):
             whole = kind is int
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**63:

@@ -4,11 +4,10 @@ torch.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import ProfileError
+from ..errors import ProfileError, nearest
 
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
 
@@ -213,9 +212,7 @@ def require_runnable(shape: ModelShape, gpu: Gpu, tensor: int, dtype: str) -> No
 
 def unknown(what: str, name: str, known: list[str]) -> str:
     """The sentence for a name that is none of `known`, with the nearest."""
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"unknown {what} {name!r}; {hint}known: {', '.join(known)}"
+    return f"unknown {what} {name!r};{nearest(name.lower(), known)} known: {', '.join(known)}"
 
 
 def vllm_capture_sizes(limit: int = 512) -> list[int]:

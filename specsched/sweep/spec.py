@@ -22,7 +22,6 @@ The grid is the product of all axes. A single value may stand for a list of one.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import itertools
 import json
@@ -32,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from ..calibration.calibration import METHODS
-from ..errors import ProfileError, SpecschedError, TraceError, WorkloadError, plain, quoted
+from ..errors import ProfileError, SpecschedError, TraceError, WorkloadError, nearest, plain, quoted
 from ..files.disk import resolve
 from ..files.guard import reading
 from ..files.strict import read_toml
@@ -259,8 +258,8 @@ def _policies(
 
 
 def _near(name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    near = nearest(name, names).strip()
+    return f" ({near})" if near else ""
 
 
 class _Finder:

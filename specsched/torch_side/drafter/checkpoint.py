@@ -8,7 +8,6 @@ frozen.
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import FormatError
+from ...errors import FormatError, nearest
 from ...files.disk import bundled_dir, read_json
 from ...files.guard import reading
 from ...files.output import atomic_write, write_json
@@ -36,10 +35,8 @@ def find_model(name_or_path: str | os.PathLike[str]) -> Path:
     if path.parent == Path() and (bundled / path / "config.json").is_file():
         return bundled / path
     names = sorted(p.parent.name for p in bundled.glob("*/config.json"))
-    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
     raise FormatError(
-        f"no folder {str(name_or_path)!r} and no bundled model of that name; {hint}"
+        f"no folder {str(name_or_path)!r} and no bundled model of that name;{nearest(path.name, names)} "
         f"bundled models: {', '.join(names) or 'none'}"
     )
 
