@@ -25,7 +25,9 @@ def stale() -> list[Path]:
 
 if __name__ == "__main__":
     if "--check" in sys.argv[1:]:
-        sys.exit("".join(f"{path}: not what the types say; run scripts/schemas.py\n" for path in stale()))
+        sys.exit(
+            "".join(f"{path}: not what the types say; run scripts/schemas.py\n" for path in stale()) or None
+        )
     for path, text in texts().items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
