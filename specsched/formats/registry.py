@@ -239,7 +239,9 @@ FORMATS: tuple[Format, ...] = (
 )
 # Hints every reader understands or that an error of one of them asks for, and what they must be.
 HINTS: dict[str, type] = {
-    **dict.fromkeys(("gpu", "model", "dtype", "name", "source", "licence", "date", "drafter", "run_id"), str),
+    **dict.fromkeys(
+        ("gpu", "model", "dtype", "name", "source", "licence", "date", "drafter", "run_id", "take"), str
+    ),
     **dict.fromkeys(("gpu_count", "memory_bytes", "weight_bytes", "kv_bytes_per_token", "max_context"), int),
     **dict.fromkeys(("tensor", "block_size", "graph_batch", "capture_limit", "batch_size"), int),
     **dict.fromkeys(("input_len", "output_len"), int),

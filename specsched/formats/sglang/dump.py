@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...errors import FormatError, quoted
+from ...profile import StepProfile
 from ...trace import Trace
 from ..document import Hints
 from ..opened import Opened
 from ..rows import RowBuilder
 from ..values import integer, need, records
+from .steps import read_steps
 
 
 def dumps(data: Any) -> Iterator[dict[str, Any]]:
@@ -37,13 +39,18 @@ def recognise(opened: Opened) -> bool:
     return opened.syntax in ("json", "jsonl") and any(True for _ in dumps(opened.data))
 
 
-def read(opened: Opened, hints: Hints) -> tuple[Trace, list[str]]:
-    """A sequential trace of all steps of all ranks that carry confidences.
+def read(opened: Opened, hints: Hints) -> tuple[Trace | StepProfile, list[str]]:
+    """A sequential trace of all steps of all ranks that carry confidences; with the hint `take=steps` a
+    profile of the times of those steps.
 
     Raises `FormatError` when no request has confidences (dump with the component that records them).
     """
     where = str(opened.path)
     found = list(dumps(opened.data))
+    if hints.get("take") not in (None, "trace", "steps"):
+        raise FormatError(f"{where}: take={hints['take']!r}; a dump holds take=trace and take=steps")
+    if hints.get("take") == "steps":
+        return read_steps(opened, found, hints)
     gamma = _gamma(found, where)
     rows, censored, dropped, modes = RowBuilder(gamma), 0, 0, set()
     for rank, dump in enumerate(found):

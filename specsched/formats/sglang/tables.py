@@ -127,7 +127,7 @@ def read_rounds(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
     seconds = step_seconds(1.0 / speed[keep], f"{where}: steps_per_sec", "s per step, 1 / steps_per_sec")
     if len(np.unique(tokens[keep])) < 2:
         raise FormatError(f"{where}: every round has the same batch_tokens; profile at several sizes")
-    fit = _fit_rounds(requests[keep], tokens[keep], seconds, notes)
+    fit = fit_rounds(requests[keep], tokens[keep], seconds, notes)
     verify = {**curve("tokens", fit.tokens, fit.theta), "lookup": "linear", "beyond": "clamp"}
     samples = [
         {"requests": int(r), "tokens": int(b), "seconds": float(s)}
@@ -146,7 +146,7 @@ def read_rounds(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
     return profile, notes
 
 
-def _fit_rounds(
+def fit_rounds(
     requests: np.ndarray, tokens: np.ndarray, seconds: np.ndarray, notes: list[str]
 ) -> AdditiveFit:
     """overhead(R) + verify(B), with notes on what the rounds can tell."""
