@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,18 @@ H100 = "NVIDIA H100 80GB HBM3"
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A grid that a CPU runs in a second, and the config of a small model."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # operators this small only wait for one another
     monkeypatch.setattr(measure_cuda, "_QUICK_PLAN", Plan(replays=2, rounds=1, warmups=1, settle_seconds=0.0))
     monkeypatch.setattr(measure_cuda, "_QUICK_CONTEXTS", (12, 6))
     monkeypatch.setattr(measure_cuda, "_QUICK_REQUESTS", 4)
     monkeypatch.setattr(measure_cuda, "_PROMPTS", (5, 12))
     monkeypatch.setattr(attention.check, "__defaults__", (256, (((0,), (5,)), ((9, 0, 70), (1, 4, 8)))))
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    return tmp_path
+    yield tmp_path
+    torch.set_num_threads(threads)
 
 
 def profiled(folder: Path, *more: str) -> Any:

@@ -98,10 +98,12 @@ def find_device(asked: str, devices: list[str], index: int | None = None) -> int
     here = f"this machine has {', '.join(devices)}" if devices else "no CUDA device is here"
     if any(is_part(name) for name in devices):
         here += " (a slice of a card is not measured for the whole)"
+    names = bundled_names("profiles", ".json")
+    own = [name for name in names if name.startswith("".join(_words(asked)[:1]) or " ")] or names
     raise SpecschedError(
         f"--gpu {asked} asks to measure on that GPU, and {here}; run it on such a machine, or choose: "
         "--source compose (published kernel timings), --gpu cpu (the bundled model on this CPU), or a "
-        f"bundled profile ({', '.join(bundled_names('profiles', '.json')) or 'none here'})"
+        f"bundled profile ({', '.join(own[:4]) or 'none here'})"
     )
 
 
