@@ -85,16 +85,18 @@ def _between_groups(
 
 
 def auc(scores: Any, labels: Any) -> float:
-    """Probability that an accepted row scores above a rejected one, ties half; NaN with one class only."""
+    """Probability that an accepted row scores above a rejected one, ties half; NaN with one class only.
+
+    A label between 0 and 1 is an expected acceptance: the row counts as so much accepted, the rest rejected.
+    """
     scores, labels = _pair(scores, labels)
-    positive = int(labels.sum())
-    negative = len(labels) - positive
-    if not positive or not negative:
+    accepted, rejected = float(labels.sum()), float((1.0 - labels).sum())
+    if not accepted > 0.0 or not rejected > 0.0:
         return float("nan")
-    _, value, count = np.unique(scores, return_inverse=True, return_counts=True)
-    rank = np.cumsum(count) - (count - 1) / 2.0  # mean rank of each distinct score, from 1
-    above = rank[value][labels > 0].sum() - positive * (positive + 1) / 2.0
-    return float(above / (positive * negative))
+    _, value = np.unique(scores, return_inverse=True)
+    up, down = np.bincount(value, labels), np.bincount(value, 1.0 - labels)
+    below = np.cumsum(down) - down
+    return float((up * (below + down / 2.0)).sum() / (accepted * rejected))
 
 
 def brier(scores: Any, labels: Any) -> float:

@@ -321,3 +321,14 @@ def test_missing_and_truncated_files_are_refused(tmp_path: Path) -> None:
 def test_another_block_size_is_refused() -> None:
     with pytest.raises(CalibrationError, match="2 positions"):
         Calibration(np.ones(2), np.zeros(2)).apply(np.zeros((4, 3)))
+
+
+def test_auc_of_expected_acceptances_is_that_of_rows_counted_so_often() -> None:
+    """Labels 0, 1/4, ..., 1 are four rows each, so many of them accepted: the share of pairs in order."""
+    scores = np.array([0.1, 0.1, 0.4, 0.7, 0.7, 0.9])
+    quarters = np.array([0, 1, 3, 2, 4, 3])
+    rows = [(s, i < q) for s, q in zip(scores, quarters, strict=True) for i in range(4)]
+    pairs = [(a, b) for a, yes in rows if yes for b, no in rows if not no]
+    expected = sum(1.0 if a > b else 0.5 if a == b else 0.0 for a, b in pairs) / len(pairs)
+    assert auc(scores, quarters / 4.0) == pytest.approx(expected, rel=1e-12)
+    assert np.isnan(auc(scores, np.ones(6)))

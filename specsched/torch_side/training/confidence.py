@@ -11,6 +11,7 @@ acceptance of a dense trace (docs/files.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...calibration.metrics import auc, ece
 from ..drafter.base import Drafter, peak_confidence
 from ..drafter.heads import draft_stats
 from ..target.decoder import Target
@@ -145,22 +147,9 @@ def fit_confidence(
     return final
 
 
-def _auc(score: Tensor, positive: Tensor, negative: Tensor) -> float:
-    """Area under the ROC with fractional labels: weight `positive` of being accepted, `negative` of not."""
-    order = score.argsort()
-    score, positive, negative = score[order], positive[order].double(), negative[order].double()
-    _, group = torch.unique_consecutive(score, return_inverse=True)
-    up = torch.zeros(int(group[-1]) + 1, dtype=torch.float64).index_add_(0, group, positive)
-    down = torch.zeros_like(up).index_add_(0, group, negative)
-    below = down.cumsum(0) - down
-    return float((up * (below + down / 2)).sum() / (up.sum() * down.sum()).clamp(min=1e-12))
-
-
-def _ece(probability: Tensor, outcome: Tensor, bins: int = 20) -> float:
-    """Expected calibration error in equal-width bins; outcomes may be fractional."""
-    index = (probability * bins).long().clamp(max=bins - 1)
-    total = torch.zeros(bins).index_add_(0, index, probability - outcome)
-    return float(total.abs().sum() / len(probability))
+def _rounded(value: float) -> float | None:
+    """To four digits; None for an AUC where all drafts are accepted, or none is."""
+    return None if math.isnan(value) else round(value, 4)
 
 
 def evaluate(
@@ -202,7 +191,7 @@ def evaluate(
             "anchors": len(a),
             "tau": round(1 + float(a.sum(-1).mean()), 4),
             "conditional_acceptance": [round(float(x), 4) for x in a.sum(0) / before.sum(0)],
-            "auc": [round(_auc(s[:, k], a[:, k], 1 - a[:, k]), 4) for k in range(a.shape[1])],
-            "ece": [round(_ece(s[:, k], a[:, k]), 4) for k in range(a.shape[1])],
+            "auc": [_rounded(auc(s[:, k], a[:, k])) for k in range(a.shape[1])],
+            "ece": [round(ece(s[:, k], a[:, k]), 4) for k in range(a.shape[1])],
         }
     return report
