@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import specsched
+from specsched.documents import DOCUMENTS
 from specsched.files.disk import bundled_names
 
 ROOT = Path(specsched.__file__).parent.parent
@@ -59,6 +60,9 @@ def test_the_wheel_holds_the_package_and_what_is_bundled(wheel: Path) -> None:
         assert f"specsched/_bundled/profiles/{name}.json" in names
     for name in bundled_names("traces", ".parquet"):
         assert f"specsched/_bundled/traces/{name}.parquet" in names
+    assert "specsched/py.typed" in names
+    for name in DOCUMENTS:
+        assert f"specsched/documents/schemas/{name}.json" in names
     entry = (
         zipfile.ZipFile(wheel).read(f"specsched-{specsched.__version__}.dist-info/entry_points.txt").decode()
     )
