@@ -42,7 +42,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @st.composite
 def documents(draw: st.DrawFn, document: Any) -> bytes:
-    """The JSON of a document with one to three places replaced by junk, removed, or named anew."""
+    """The JSON of a document with one to three places replaced by junk, removed, or named again."""
     damaged = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, 3))):
         every = list(places(damaged))

@@ -335,7 +335,7 @@ def test_progress_counts_loads() -> None:
 
 
 def test_a_slower_profile_never_carries_more() -> None:
-    """Every second dearer by a tenth: fewer users of each policy, or as many."""
+    """Every second slower by a tenth: fewer users of each policy, or as many."""
     slow = StepProfile.from_dict(
         line().to_dict() | {"verify": {"tokens": [1, 512], "seconds": [0.011, 0.1233]}}
     )
