@@ -66,7 +66,7 @@ class WorkloadError(SpecschedError):
 
 
 class PolicyError(SpecschedError):
-    """An unknown policy, a parameter out of range, or confidences that are no probabilities."""
+    """An unknown policy, a parameter out of range, or confidences that are not probabilities."""
 
 
 class FormatError(SpecschedError):

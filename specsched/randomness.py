@@ -24,7 +24,7 @@ BLOCK = 1 << 16
 def check_seed(seed: Any) -> int:
     """The seed as an int in 0..2**63-1; raises WorkloadError otherwise."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= int(seed) < 2**63:
-        raise WorkloadError(f"seed {seed!r} is no whole number from 0 to 2**63 - 1; give one such as 0")
+        raise WorkloadError(f"seed {seed!r} is not a whole number from 0 to 2**63 - 1; give one such as 0")
     return int(seed)
 
 

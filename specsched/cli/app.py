@@ -125,7 +125,7 @@ def main() -> None:
     \b
     First answer:
       specsched simulate --trace qwen3-4b-chat --sla 120
-    How many GPUs for a traffic:
+    How many GPUs for the traffic:
       specsched plan --trace qwen3-4b-chat --profile h100-sxm_qwen3-8b_bf16_tp1 --sla 80 --rate 50
     """
 

@@ -1,4 +1,4 @@
-"""`specsched plan`: how many GPUs a traffic needs."""
+"""`specsched plan`: how many GPUs the traffic needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .simulate import finish
 from .values import Real, Whole
 
 
-@click.command(cls=Command, short_help="How many GPUs a traffic needs, and at what cost.")
+@click.command(cls=Command, short_help="How many GPUs the traffic needs, and at what cost.")
 @inputs.together(
     inputs.trace_option,
     inputs.profile_option,
@@ -68,7 +68,7 @@ from .values import Real, Whole
 )
 @click.pass_context
 def plan(ctx: click.Context, /, **options: Any) -> None:
-    """The fewest GPUs that carry a traffic at a promised speed, the policy to run, and what it costs.
+    """The fewest GPUs that carry the traffic at a promised speed, the policy to run, and what it costs.
 
     \b
     Examples:

@@ -48,7 +48,7 @@ def kind_of_file(path: Path) -> str | None:
 def refuse_other_kind(given: Any, wanted: str, error: type[SpecschedError]) -> None:
     """Raise where `given` is plainly not of the kind `wanted` ("profile" or "trace").
 
-    An object that is no path raises WorkloadError; a file or a bundled name of another kind raises `error`.
+    An object that is not a path raises WorkloadError; a file or bundled name of another kind `error`.
     Nothing is said of what is missing, broken or of no known kind: the reader does that.
     """
     if not isinstance(given, (str, os.PathLike)):

@@ -145,7 +145,7 @@ def whole_or_zero(values: list[Any], where: str, most: int) -> np.ndarray:
     out = numbers(values, where, positive=False)
     bad = np.flatnonzero((out != np.floor(out)) | (out > most))
     if bad.size:
-        raise FormatError(f"{where}, row {bad[0] + 1}: {values[bad[0]]!r} is no count in 0..{most}")
+        raise FormatError(f"{where}, row {bad[0] + 1}: {values[bad[0]]!r} is not a count in 0..{most}")
     return out.astype(np.int64)
 
 

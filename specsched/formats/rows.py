@@ -63,8 +63,8 @@ class RowBuilder:
                 continue
             if isinstance(score, bool) or not isinstance(score, int | float) or not 0.0 <= score <= 1.0:
                 raise FormatError(
-                    f"{where}: request {name}, step {step}, position {k + 1}: {score!r} is no probability; "
-                    "expected scores in [0, 1]"
+                    f"{where}: request {name}, step {step}, position {k + 1}: {score!r} is not a "
+                    "probability; expected scores in [0, 1]"
                 )
             logits[k] = logit(score)
         self._rows.setdefault(name, []).append((logits, int(accepted)))

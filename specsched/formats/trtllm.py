@@ -101,7 +101,7 @@ def _graph_batch(where: str) -> Any:
         try:
             return int(name)
         except ValueError:
-            raise FormatError(f"{where}: cost_tables key {name!r} is no graph batch size") from None
+            raise FormatError(f"{where}: cost_tables key {name!r} is not a graph batch size") from None
 
     return number
 

@@ -42,7 +42,7 @@ def whole(values: Any, where: str, *, rising: bool = True, at_least: int = 1) ->
     """
     out = numbers(values, where, at_least=at_least)
     if out.max() >= 2**31:
-        raise FormatError(f"{where}: {out.max():g} is no size")
+        raise FormatError(f"{where}: {out.max():g} is not a size")
     if np.any(out != np.floor(out)):
         bad = int(np.flatnonzero(out != np.floor(out))[0])
         raise FormatError(f"{where}, row {bad + 1}: {out[bad]} is not a whole number")

@@ -1,8 +1,8 @@
-"""The planner's questions: users per engine at a promised speed, engines for a traffic.
+"""The planner's questions: users per engine at a promised speed, engines for the traffic.
 
 answer      users one engine carries, by policy
 capacity    the search for that number
-plan        engines, GPUs and cost for a traffic
+plan        engines, GPUs and cost for the traffic
 fleet       trials of a fleet, and the search for the smallest
 margin      what one engine more or less is worth
 runs        runs at given loads, without a promise to keep

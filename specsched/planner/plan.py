@@ -1,4 +1,4 @@
-"""How many GPUs a traffic needs at a promised speed (`specsched plan`).
+"""How many GPUs the traffic needs at a promised speed (`specsched plan`).
 
 For each policy: the fewest engines behind a router for which the asked share of requests reaches the SLA,
 found by doubling and bisection on one fixed list of arrivals, so that neighbouring fleets differ by an engine
@@ -61,7 +61,7 @@ def plan(
     progress: Progress | None = None,
     **serving_options: Any,
 ) -> Plan:
-    """The fewest GPUs that carry a traffic at the SLA, per policy (`specsched/plan/1`).
+    """The fewest GPUs that carry the traffic at the SLA, per policy (`specsched/plan/1`).
 
     Parameters
     ----------

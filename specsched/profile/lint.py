@@ -155,7 +155,7 @@ def _capture(profile: StepProfile) -> Iterator[str]:
     between = used[~np.isin(used, profile.verify.x)]
     if len(between):
         yield (
-            f"capture.sizes: {len(between)} of {len(used)} sizes are no points of verify (first "
+            f"capture.sizes: {len(between)} of {len(used)} sizes are not points of verify (first "
             f"{between[0]}) and are read between or beyond them; a cliff there is not seen"
         )
     if profile.eager is None:

@@ -394,7 +394,7 @@ class StepProfile:
 def load_profile(name: str | os.PathLike[str]) -> StepProfile:
     """A profile from a path, else the bundled one of that name.
 
-    Raises ProfileError; WorkloadError for an object that is no path (a trace given in the profile's place).
+    Raises ProfileError; WorkloadError for an object that is not a path (a trace in its place).
     """
     refuse_other_kind(name, "profile", ProfileError)
     path = resolve(name, "profiles", ".json", ProfileError)

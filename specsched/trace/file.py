@@ -25,7 +25,7 @@ COLUMNS = ("request", "position", "confidence_logit", "accepted", "domain", "pro
 def load_trace(name: str | os.PathLike[str]) -> Trace:
     """A trace from a path, else the bundled one of that name (`chat`, `chat.parquet`).
 
-    Raises TraceError; WorkloadError for an object that is no path (a profile given in the trace's place).
+    Raises TraceError; WorkloadError for an object that is not a path (a profile given in the trace's place).
     """
     refuse_other_kind(name, "trace", TraceError)
     path = resolve(name, "traces", ".parquet", TraceError)

@@ -137,7 +137,7 @@ def _whole_lines(file: Path) -> Iterator[bytes]:
 
 
 def _bad_json(chunk: bytes, row: int, found: dict[str, str], otherwise: str) -> str:
-    """The first line of a chunk that is no object with numbers in the columns we read."""
+    """The first line of a chunk that is not an object with numbers in the columns we read."""
     lines = (line for line in chunk.split(b"\n") if line.strip())
     for at, line in enumerate(lines, start=row + 1):
         try:
@@ -170,7 +170,7 @@ def _parse(
         elif role == "arrival" and layout.seconds_per_unit is None:
             if not pa.types.is_string(column.type):
                 raise WorkloadError(
-                    f"{file}, row {row + 1}: {name} is no date such as 2023-11-16 18:17:03.97"
+                    f"{file}, row {row + 1}: {name} is not a date such as 2023-11-16 18:17:03.97"
                 )
             block[role] = _dates(file, name, column, row)
         else:
@@ -194,19 +194,19 @@ def _numbers(file: Path, name: str, column: Any, row: int, whole: bool) -> NDArr
     if values is None:
         values = np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
     if not whole:
-        refuse(file, name, row, values, ~np.isfinite(values), "is no finite time")
+        refuse(file, name, row, values, ~np.isfinite(values), "is not a finite time")
     elif values.dtype != np.int64:
-        refuse(file, name, row, values, ~(np.abs(values) < 2**53), "is no token count")
-        refuse(file, name, row, values, values != np.floor(values), "is no whole number of tokens")
+        refuse(file, name, row, values, ~(np.abs(values) < 2**53), "is not a token count")
+        refuse(file, name, row, values, values != np.floor(values), "is not a whole number of tokens")
         values = values.astype(np.int64)
     if whole:
-        why = f"is no token count: more than the {MOST_TOKENS} of 32 bits"
+        why = f"is not a token count: more than the {MOST_TOKENS} of 32 bits"
         refuse(file, name, row, values, values > MOST_TOKENS, why)
     return values
 
 
 def _floats(file: Path, name: str, column: Any, row: int) -> Any:
-    """Text that is not all whole numbers, as floats; names the first cell that is no number at all."""
+    """Text that is not all whole numbers, as floats; names the first cell that is not a number at all."""
     import pyarrow as pa
 
     try:
@@ -215,7 +215,7 @@ def _floats(file: Path, name: str, column: Any, row: int) -> Any:
         cells = column.to_pylist()
         bad = next((i for i, text in enumerate(cells) if not _is_number(text)), 0)
         raise WorkloadError(
-            f"{file}, row {row + bad + 1}: {name} {quoted(cells[bad])} is no number"
+            f"{file}, row {row + bad + 1}: {name} {quoted(cells[bad])} is not a number"
         ) from None
 
 
@@ -246,7 +246,7 @@ def _dates(file: Path, name: str, column: Any, row: int) -> NDArray[np.int64]:
             pa.scalar(text).cast(pa.timestamp("ns", tz=zone))
         except pa.ArrowInvalid:
             raise WorkloadError(
-                f"{file}, row {at}: {name} {quoted(text)} is no date such as 2023-11-16 18:17:03.97 "
+                f"{file}, row {at}: {name} {quoted(text)} is not a date such as 2023-11-16 18:17:03.97 "
                 "(all with a zone, or all without)"
             ) from None
     raise AssertionError("a date refused in bulk was accepted alone")

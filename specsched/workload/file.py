@@ -255,7 +255,7 @@ def _read_trace(file: Path) -> Columns:
     if len(np.unique(ids)) != len(ids):
         raise WorkloadError(f"{file}: rows of one request are not together; sort by request, then position")
     arrival = table.column("arrival_seconds").to_numpy().astype(np.float64)
-    refuse(file, "arrival_seconds", 0, arrival, ~(arrival >= 0), "is no time at or after 0")
+    refuse(file, "arrival_seconds", 0, arrival, ~(arrival >= 0), "is not a time at or after 0")
     refuse(
         file,
         "arrival_seconds",

@@ -122,7 +122,7 @@ def _read(file: Path) -> tuple[Any, ...]:
                     or (name == "p1" and value == 0.0)
                 ):
                     raise WorkloadError(
-                        f"{file}, row {row}: {name} {quoted(cell)} is no number from 0 to {MOST[name]:g}"
+                        f"{file}, row {row}: {name} {quoted(cell)} is not a number from 0 to {MOST[name]:g}"
                     )
                 values.append(value)
             family = (record.get("family") or "").strip().lower()

@@ -64,7 +64,7 @@ class Workload:
             if getattr(self, name) is not None:
                 self._set(name, _column(getattr(self, name), name, np.int64, n))
         self._set("domain_names", tuple(self.domain_names))
-        _refuse(~np.isfinite(arrival), "arrival_seconds", arrival, "is no finite time in seconds")
+        _refuse(~np.isfinite(arrival), "arrival_seconds", arrival, "is not a finite time in seconds")
         _refuse(arrival < 0, "arrival_seconds", arrival, "is before the start (0)")
         falls = np.concatenate(([False], arrival[1:] < arrival[:-1]))
         _refuse(falls, "arrival_seconds", arrival, "is earlier than the row before it; sort by arrival")
@@ -81,7 +81,7 @@ class Workload:
         if self.domain is not None:
             outside = (self.domain < 0) | (self.domain >= len(self.domain_names))
             _refuse(
-                outside, "domain", self.domain, f"is no code of the {len(self.domain_names)} domain_names"
+                outside, "domain", self.domain, f"is not a code of the {len(self.domain_names)} domain_names"
             )
 
     def _set(self, name: str, value: Any) -> None:
@@ -170,7 +170,7 @@ def positive(value: Any, name: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not (math.isfinite(number) and number > 0.0):
-        raise WorkloadError(f"{name} {value!r} is no positive finite number; give one such as 12.5")
+        raise WorkloadError(f"{name} {value!r} is not a positive finite number; give one such as 12.5")
     return number
 
 
@@ -183,7 +183,7 @@ def _column(values: Any, name: str, dtype: type, n: int | None) -> NDArray[Any]:
     if n is not None and len(array) != n:
         raise WorkloadError(f"{name} has {len(array)} rows, arrival_seconds {n}; give one value a request")
     if dtype is np.int64 and array.dtype.kind == "f":
-        _refuse(~np.isfinite(array) | (array != np.floor(array)), name, array, "is no whole number")
+        _refuse(~np.isfinite(array) | (array != np.floor(array)), name, array, "is not a whole number")
     return np.ascontiguousarray(array, dtype=dtype)
 
 

@@ -76,7 +76,7 @@ def test_sglang_dump_contradictions_are_named(tmp_path):
     def wild(record):
         record["records"][0]["reqs"][0]["confidence"][1] = 1.5
 
-    with pytest.raises(FormatError, match=r"position 2: 1\.5 is no probability"):
+    with pytest.raises(FormatError, match=r"position 2: 1\.5 is not a probability"):
         formats.read(edited_dump(tmp_path, wild))
 
 

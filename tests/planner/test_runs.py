@@ -12,7 +12,7 @@ from planner_oracle import BLOCK, line, promises, varied
 from specsched.calibration import fit_sts
 from specsched.planner import runs
 from specsched.simulator import simulate
-from specsched.workload import poisson
+from specsched.workload import parse_arrivals
 
 TRACE = varied([24] * 40)
 
@@ -48,7 +48,10 @@ def test_a_row_is_a_run_of_its_policy_and_load() -> None:
 def test_arrivals_are_one_load() -> None:
     document = ask(["off"], arrivals="poisson:20", requests=400, seed=2, prefill="chunked", max_running=8)
     row = document["runs"][0]
-    load = poisson(20.0, requests=400, seed=2)
+    load = parse_arrivals("poisson:20", requests=document["arrivals_requests"], seed=2)
+    assert load is not None
+    assert len(load) >= 400
+    assert load.rate == pytest.approx(20.0), "it runs at the rate it names"
     told = simulate(TRACE, line(), "off", workload=load, seed=2, prefill="chunked", max_running=8)
     assert {key: row[key] for key in told.summary} == told.summary
     assert row["concurrency"] is None

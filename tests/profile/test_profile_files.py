@@ -165,7 +165,7 @@ def test_milliseconds_given_as_seconds_are_called_out() -> None:
         ({"eager": None}, "passes above 16 tokens have no cost"),
         ({"eager": {"tokens": [17, 256], "seconds": [0.001, 0.1]}}, "leaving the graph at 16 tokens costs"),
         ({"capture": {"sizes": [1, 8, 16], "limit": 12}}, "capture.limit is 12, no captured size"),
-        ({"capture": {"sizes": [1, 7, 8], "limit": 8}}, "1 of 3 sizes are no points of verify (first 7)"),
+        ({"capture": {"sizes": [1, 7, 8], "limit": 8}}, "1 of 3 sizes are not points of verify (first 7)"),
         ({"draft": None}, "draft is absent"),
         ({"overhead": None}, "overhead is absent"),
         ({"sync_seconds": 0.0}, "sync_seconds is 0"),

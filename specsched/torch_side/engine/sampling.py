@@ -21,7 +21,7 @@ def laws(logits: Tensor, temperature: float) -> Tensor:
     """softmax(logits / temperature), float32[..., V]; temperature 0 puts all mass on the first largest
     logit."""
     if not temperature >= 0:
-        raise SpecschedError(f"temperature {temperature} is no temperature; give 0 (greedy) or more")
+        raise SpecschedError(f"temperature {temperature} is not a temperature; give 0 (greedy) or more")
     logits = logits.float()
     if temperature == 0:
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
