@@ -11,6 +11,7 @@ from .shared import (
     Loose,
     Lossless,
     Policy,
+    RunsIn,
     Share,
     Speed,
     Spread,
@@ -43,6 +44,14 @@ class CurveRow(TypedDict):
     priced: Annotated[bool, "false: too many steps lie past the end of a table that goes on flat"]
 
 
+class IfSteps(TypedDict):
+    """How steep the capacity is in the cost of a step, to 2 %."""
+
+    costlier: Annotated[int, "users when every step takes `by` longer"]
+    cheaper: Annotated[int, "users when every step takes `by` less"]
+    by: float
+
+
 class Capacity(TypedDict):
     """How many users fit, and what ends it."""
 
@@ -50,6 +59,8 @@ class Capacity(TypedDict):
     capacity_interval: Pair
     capacity_per_gpu: float
     binds: Annotated[Binds, "what ends the capacity"]
+    capacity_if_steps: Annotated[IfSteps | None, "null: the loads were given"]
+    pockets: Annotated[list[Pair], "loads beyond the capacity that pass again"]
 
 
 class PolicyRow(Capacity):
@@ -57,7 +68,6 @@ class PolicyRow(Capacity):
 
     policy: Policy
     lossless: Lossless
-    pockets: Annotated[list[Pair], "loads beyond the capacity that pass again"]
     throughput_at_capacity: Annotated[float, "output tokens per second of one engine; 0 at capacity 0"]
     at_capacity: Annotated[Summary | None, "the run at the capacity; null at capacity 0"]
     hindsight_share: Annotated[
@@ -107,6 +117,7 @@ class Answer(TypedDict):
     trace: str
     gpus_per_engine: int
     block_size: int
+    recommended_runs_in: Annotated[RunsIn | None, "where the recommended policy runs today"]
     recommended: Annotated[str | None, "the lossless policy of most users; null: nobody gets the SLA"]
     headline: str
     warnings: Warnings

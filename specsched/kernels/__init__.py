@@ -15,7 +15,7 @@ k drafts costs `sps[R + k]`. Nothing here allocates: scratch memory comes in as 
 input, `schedule` and `simulator` validate; `entry` alone checks, where a second pass would cost as much.
 """
 
-from .budget import best_budget, early_stop, table_length, threshold, top_k, unconstrained
+from .budget import best_budget, early_stop, priced_drafts, table_length, threshold, top_k, unconstrained
 from .engine import run_engine
 from .entry import (
     budget_of_past,
@@ -86,6 +86,7 @@ __all__ = [
     "plan_threshold",
     "plan_top_k",
     "plan_unconstrained",
+    "priced_drafts",
     "recall",
     "run_engine",
     "survival",

@@ -248,6 +248,14 @@ def top_k(survival: Floats, budget: int, lengths: Whole, work: Work) -> None:
 
 
 @jit
+def priced_drafts(sps: Floats, requests: int, drafts: int) -> int:
+    """Most drafts, up to `drafts`, with which a pass of R requests has a price (sps above 0); or 0."""
+    while drafts > 0 and not sps[requests + drafts] > 0.0:
+        drafts -= 1
+    return drafts
+
+
+@jit
 def unconstrained(survival: Floats, sps: Floats, minimum_gain: float, lengths: Whole, work: Work) -> None:
     """`best_budget` and `top_k` of the same survivals in one go: the policies `global` and `hindsight`."""
     falls = costs_fall(sps, survival.shape[0], survival.shape[0] + survival.size)

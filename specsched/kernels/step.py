@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .budget import best_budget, early_stop, threshold, top_k
+from .budget import best_budget, early_stop, priced_drafts, threshold, top_k
 from .jit import Floats, Whole, jit
 from .state import (
     BATCH_TABLE,
@@ -95,12 +95,18 @@ def _attention_seconds(cost: Any, context: float) -> float:
 
 
 @jit
+def _drafts(plan: Plan, requests: int) -> bool:
+    """Whether a step of R requests drafts: a table's k = 0 is known beforehand, and nothing is drafted."""
+    return plan.drafts and not (plan.code == BATCH_TABLE and plan.fixed[requests] == 0)
+
+
+@jit
 def _base_seconds(cost: Any, plan: Plan, place: Whole) -> float:
     """All of a step's cost but `verify`; the order of additions is that of StepProfile."""
     requests = place[DECODING]
     base = cost.bias + _attention_seconds(cost, float(place[CONTEXT]))
     base = base + cost.overhead[requests]
-    if plan.drafts and requests > 0:
+    if requests > 0 and _drafts(plan, requests):
         base = base + cost.draft[requests]
         if plan.pays_sync:
             base = base + cost.sync
@@ -108,9 +114,9 @@ def _base_seconds(cost: Any, plan: Plan, place: Whole) -> float:
 
 
 @jit
-def _step_seconds(cost: Any, plan: Plan, base: float, tokens: int) -> float:
+def _step_seconds(cost: Any, drafts: bool, base: float, tokens: int) -> float:
     seconds = base + cost.verify[tokens]
-    if plan.drafts and cost.enabling_fraction > 0.0:
+    if drafts and cost.enabling_fraction > 0.0:
         seconds = seconds / (1.0 - cost.enabling_fraction)
     return seconds
 
@@ -183,7 +189,10 @@ def plan_step(world: World, plan: Plan, cost: Any, state: State, rank: int, scra
                     budget = _lagged_budget(world, plan, state, rank, scratch)
                 else:
                     budget = best_budget(current, scratch.sps, plan.minimum_gain, scratch.work)
-                if budget < 0:
+                first = budget < 0
+                if first:
+                    budget = priced_drafts(scratch.sps, requests, requests * block)
+                if first and budget == requests * block:
                     lengths[:requests] = block
                 else:
                     top_k(current, budget, lengths, scratch.work)
@@ -198,15 +207,17 @@ def execute(settings: Settings, plan: Plan, cost: Any, state: State, group: int,
     """The group's clock: its slowest rank's work, at the group's largest pass."""
     largest = np.int64(0)
     base = 0.0
+    drafts = False
     for rank in range(group * settings.group_size, (group + 1) * settings.group_size):
         place = state.rank[rank]
+        drafts |= _drafts(plan, place[DECODING])
         largest = max(largest, place[TOKENS] + place[PREFILL])
         base = max(base, _base_seconds(cost, plan, place))
     if largest == 0:
         state.clock[group, BEGUN] = np.nan
         state.clock[group, END] = np.inf
         return
-    seconds = _step_seconds(cost, plan, base, largest)
+    seconds = _step_seconds(cost, drafts, base, largest)
     if np.isnan(seconds):
         state.counts[STATUS] = REFUSED
         state.counts[REFUSED_TOKENS] = largest

@@ -15,12 +15,13 @@ import numpy as np
 from ..calibration import Calibration
 from ..calibration.holdout import split_and_calibrate
 from ..documents.answer import Answer, Capacity, Crossover, CurveRow, PolicyRow
-from ..documents.shared import CalibrationNote, Summary
+from ..documents.shared import CalibrationNote, RunsIn, Summary
 from ..errors import WorkloadError
 from ..profile import StepProfile, load_profile
 from ..randomness import check_seed
 from ..schedule import default_policies, make
 from ..simulator import Serving, serving_of
+from ..simulator.noise import prefill_token_seconds
 from ..simulator.replay import Replay
 from ..simulator.requests import closed_loop
 from ..simulator.run import Run
@@ -29,8 +30,10 @@ from ..trace import Trace, load_trace
 from ..workers import map_points
 from .about import about
 from .capacity import Load, Question, Search, capacity_of, curve_loads, ladder
+from .deployment import runs_in
 from .headline import headline
 
+PREFILL_MATTERS = 0.1  # share of the engine's time that prefill would add, from which on it is said first
 REFERENCE = "hindsight"  # the myopic reference of `hindsight_share`; not a bound
 Progress = Callable[[int, int | None, str], None]  # done, total (None: not known), what
 
@@ -101,6 +104,7 @@ def answer(
         "gpus_per_engine": profile.gpus,
         "block_size": replay.block_size,
         "recommended": _recommend(rows),
+        "recommended_runs_in": _runs_in(rows, trace),
         "headline": "",
         "warnings": _warnings(trace, profile, replay, searches, rows, note),
         "not_modelled": not_modelled(serving),
@@ -152,7 +156,10 @@ def _report_progress(searches: list[Search], progress: Progress | None) -> None:
 
 def _capacity(search: Search, concurrency: Sequence[int] | None) -> Capacity:
     if concurrency is None:
-        return capacity_of(search, ladder(search.question))
+        found = capacity_of(search, ladder(search.question))
+        # Of loads that this policy alone gives, so that what it is compared with changes no pocket.
+        loads = sorted({*search.loads, *curve_loads(search.question, found["capacity"])})
+        return {**found, "pockets": search.pockets(found["capacity"], loads)}
     wanted, good, failed = search.question.share, 0, None
     for load in sorted(set(concurrency)):
         if not search.at(load).passes(wanted):
@@ -167,6 +174,8 @@ def _capacity(search: Search, concurrency: Sequence[int] | None) -> Capacity:
         "capacity_interval": interval,
         "capacity_per_gpu": good / gpus,
         "binds": search.binds(failed),
+        "capacity_if_steps": None,  # between given loads nothing is searched
+        "pockets": search.pockets(good, sorted(set(concurrency))),
     }
 
 
@@ -177,7 +186,6 @@ def _policy_row(search: Search, found: Capacity, reference: Search) -> PolicyRow
         "policy": search.policy.name,
         "lossless": search.policy.lossless(search.question.sees_token),
         **found,
-        "pockets": search.pockets(capacity),
         "throughput_at_capacity": 0.0,
         "at_capacity": None,
         "hindsight_share": None,
@@ -233,6 +241,11 @@ def _recommend(rows: list[PolicyRow]) -> str | None:
     return out
 
 
+def _runs_in(rows: list[PolicyRow], trace: Trace) -> RunsIn | None:
+    best = _recommend(rows)
+    return runs_in(best, trace) if best is not None else None
+
+
 def crossovers(searches: list[Search], loads: list[int]) -> list[Crossover]:
     """Where the lossless policy of highest throughput changes along the common loads.
 
@@ -269,7 +282,8 @@ def _warnings(
     note: CalibrationNote,
 ) -> list[str]:
     """Each warning once: of the inputs, then of the runs."""
-    said = trace_and_profile_warnings(trace, profile, replay.block_size)
+    said = prefill_left_out(profile, replay, searches[0].question.serving, rows)
+    said += trace_and_profile_warnings(trace, profile, replay.block_size)
     for search, row in zip(searches, rows, strict=True):
         name = search.policy.name
         at = search.loads.get(row["capacity"] or 1)
@@ -291,6 +305,31 @@ def _warnings(
     if note["method"] == "none":
         said.append("confidences are used raw, uncalibrated")
     return list(dict.fromkeys(said))
+
+
+def prefill_left_out(
+    profile: StepProfile, replay: Replay, serving: Serving, rows: list[PolicyRow]
+) -> list[str]:
+    """How much more the engine would work if it prefilled the prompts itself, where that is much.
+
+    Estimated at the load of the policy with most users: requests/s times the mean prompt times what a token
+    more costs in a pass. From PREFILL_MATTERS of the engine's time on it is said.
+    """
+    full = max((row for row in rows if row["at_capacity"]), key=lambda row: row["capacity"], default=None)
+    if serving.prefill != "disaggregated" or full is None:
+        return []
+    summary = full["at_capacity"]
+    prompt = float(replay.prompt_tokens.mean())
+    token = prefill_token_seconds(profile, summary["tokens_per_pass"])
+    finished = summary["throughput"] / serving.replicas / float(replay.length.mean())  # requests/s
+    share: float = finished * prompt * token
+    if share < PREFILL_MATTERS:
+        return []
+    return [
+        f"prefill is left out: with prompts of {prompt:,.0f} tokens (mean) it would take the engine about "
+        f"{share:.0%} more of its time at {full['capacity']} users of {full['policy']} (an estimate); "
+        "--prefill chunked prices it, unless other engines prefill"
+    ]
 
 
 def not_modelled(serving: Serving) -> list[str]:

@@ -1,9 +1,10 @@
 """How many users one engine carries at a promised speed, under one policy.
 
-A load passes when the asked share of its requests reaches the SLA and KV memory held every user all the
-time. Capacity is the last load before the first failure on a ladder of loads, refined to one user by
-bisection; loads that pass again beyond it are pockets. Every load replays the same requests, so that
-neighbouring loads differ by the load and little else.
+A load passes when the asked share of its requests reaches the SLA and KV memory held every user, but for a
+hundredth of the steps (a longest wait would grow with the length of the run). Capacity is the last load
+before the first failure on a ladder of loads, refined to one user by bisection; loads that pass again beyond
+it are pockets. Every load replays the same requests, so that neighbouring loads differ by the load and little
+else.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from ..errors import ProfileError
 from ..profile import StepProfile
 from ..profile.profile import NO_LIMIT
 from ..schedule import Policy
-from ..simulator import Serving, SimResult, intervals
+from ..simulator import Serving, SimResult
+from ..simulator.noise import NO_NOISE, SpeedNoise, speed_noise
 from ..simulator.replay import Replay
 from ..simulator.requests import closed_loop
+from ..simulator.result import reaches
 from ..simulator.run import Run
 from ..simulator.serving import kv_capacity
 
@@ -28,6 +31,8 @@ RATIO = 1.1  # of neighbouring rungs of the ladder, at most
 LARGEST = 1024  # loads are tried up to here unless memory ends before
 FEWEST_POINTS = 6  # of a curve, even at capacity 0
 MOST_BEYOND = 0.01  # share of steps past the end of a clamped table, up to which its answer stands
+MOST_BLOCKED = 0.01  # share of steps in which a user waited for KV memory, up to which it held all
+STEP_CHANGE = 0.1  # by which a step's cost is changed to see how steep the answer is
 TO_SPARE = 1.25  # between rungs that reach the SLA this many times over, captured sizes are not looked at
 
 
@@ -54,13 +59,19 @@ class Load:
     share: float
     low: float
     high: float
-    held: bool  # KV memory held every user all the time
+    held: bool  # KV memory held every user, but for MOST_BLOCKED of the steps
     spare: float = 0.0  # share of the requests that reach TO_SPARE times the SLA
     priced: bool = True  # False: steps past the end of a table that goes on flat there
+    noise: SpeedNoise = NO_NOISE
 
     def passes(self, wanted: float, bound: str = "share") -> bool:
         """`bound` "low" or "high": what noise allows instead of what was seen."""
-        return self.held and self.priced and self.result is not None and getattr(self, bound) >= wanted
+        return self.usable and getattr(self, bound) >= wanted
+
+    @property
+    def usable(self) -> bool:
+        """KV memory holds it and the profile prices it."""
+        return self.held and self.priced and self.result is not None
 
 
 @dataclass(eq=False)
@@ -90,13 +101,17 @@ class Search:
                 raise
             return Load(concurrency, None, 0.0, 0.0, 0.0, True)
         speed = result.tps
-        fast = speed >= q.sla_tps
-        low, high = intervals.share_bounds(fast, result.arrays["traced"], q.seed)
-        held = result.summary["blocked_steps"] == 0 and result.summary["preemptions"] == 0
+        noise = speed_noise(result, q.profile, q.serving, concurrency, q.share, q.seed)
+        found, low, high = (
+            float(reaches(speed * factor, q.sla_tps).mean()) for factor in (1.0, noise.slower, noise.faster)
+        )
+        steps = max(result.summary["steps"] * q.serving.replicas, 1)
+        waited = result.summary["blocked_steps"] + result.summary["preemptions"]
+        held = waited <= MOST_BLOCKED * steps
         spare = float((speed >= TO_SPARE * q.sla_tps).mean())
         beyond = result.summary["extrapolated_steps"] / max(result.summary["steps"], 1)
         priced = beyond <= MOST_BEYOND or not _clamps(q.profile)
-        return Load(concurrency, result, float(fast.mean()), low, high, held, spare, priced)
+        return Load(concurrency, result, found, low, high, held, spare, priced, noise)
 
     def _path(self, rungs: list[int]) -> Iterator[int]:
         """The rungs, and between them the loads on either side of captured sizes.
@@ -116,29 +131,51 @@ class Search:
     def _spare(self, load: int) -> bool:
         return self.at(load).held and self.at(load).spare >= self.question.share
 
-    def first_failure(self, rungs: list[int], bound: str) -> tuple[int, int | None]:
-        """(last load that passes, first that fails) by `bound`, to one user; None: nothing failed."""
+    def first_failure(
+        self,
+        rungs: list[int],
+        bound: str = "share",
+        passes: Callable[[Load], bool] | None = None,
+        near: float = 0.0,
+    ) -> tuple[int, int | None]:
+        """(last load that passes, first that fails) by `bound`, to one user; None: nothing failed.
+
+        passes: asked of a load instead of `bound`. near: as close as this share of the load will do.
+        """
         wanted, good = self.question.share, 0
+        ask = passes or (lambda load: load.passes(wanted, bound))
         for rung in self._path(rungs):
-            if self.at(rung).passes(wanted, bound):
+            if ask(self.at(rung)):
                 good = rung
                 continue
             bad = rung
-            while bad - good > 1:
+            while bad - good > max(1.0, near * good):
                 middle = (good + bad) // 2
-                if self.at(middle).passes(wanted, bound):
+                if ask(self.at(middle)):
                     good = middle
                 else:
                     bad = middle
             return good, bad
         return good, None
 
-    def pockets(self, capacity: int) -> list[list[int]]:
-        """[first, last] of every run of tried loads beyond the first failure that pass again."""
+    def at_step_cost(self, rungs: list[int], factor: float) -> int:
+        """The capacity were every step `factor` times as long, to 2 %.
+
+        In a closed loop that only stretches the clock: it is the capacity at `factor` times the SLA.
+        """
+        wanted, sla = self.question.share, self.question.sla_tps * factor
+
+        def passes(load: Load) -> bool:
+            return load.usable and load.result is not None and load.result.share_at(sla) >= wanted
+
+        return self.first_failure(rungs, passes=passes, near=0.02)[0]
+
+    def pockets(self, capacity: int, loads: list[int]) -> list[list[int]]:
+        """[first, last] of every run of `loads` beyond the first failure that pass again."""
         found: list[list[int]] = []
         before_passed = True
-        for load in sorted(self.loads):
-            passed = self.loads[load].passes(self.question.share)
+        for load in loads:
+            passed = self.at(load).passes(self.question.share)
             if load > capacity and passed:
                 if before_passed and found:
                     found[-1][1] = load
@@ -209,12 +246,19 @@ def curve_loads(question: Question, capacity: int) -> list[int]:
 def capacity_of(search: Search, rungs: list[int]) -> Capacity:
     """Capacity, its interval and what binds it, as the answer states them."""
     good, bad = search.first_failure(rungs, "share")
-    low, _ = search.first_failure(rungs, "low")
-    high, _ = search.first_failure(rungs, "high")
+    low, low_failed = search.first_failure(rungs, "low")
+    high, high_failed = search.first_failure(rungs, "high")
     engine_gpus = search.question.profile.gpus
+    # What memory ends moves with the mean KV of a user: another trace's users hold more, or less, of it.
+    if low and low_failed is not None and not search.at(low_failed).held:
+        low = max(1, int(low * np.exp(-search.at(low).noise.held)))
+    if high and high_failed is not None and not search.at(high_failed).held:
+        high = min(LARGEST, int(np.ceil(high * np.exp(search.at(high).noise.held))))
+    more, less = (search.at_step_cost(rungs, 1.0 + change) for change in (STEP_CHANGE, -STEP_CHANGE))
     return {
         "capacity": good,
         "capacity_interval": [low, high],
         "capacity_per_gpu": good / engine_gpus,
         "binds": search.binds(bad),
+        "capacity_if_steps": {"costlier": more, "cheaper": less, "by": STEP_CHANGE},
     }

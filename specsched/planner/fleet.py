@@ -18,6 +18,7 @@ from ..schedule import Policy
 from ..simulator import Serving, SimResult, intervals
 from ..simulator.replay import Replay
 from ..simulator.requests import Requests, open_loop
+from ..simulator.result import reaches
 from ..simulator.run import Run
 from ..trace import Trace
 from ..workload import Workload, prolonged
@@ -181,7 +182,7 @@ def trial(traffic: Traffic, policy: Policy, engines: int) -> Trial:
         return Trial(engines, None, 0.0, 0.0, 0.0, 1.0, 0.0)
     a = result.arrays
     # A request whose only token came from its prefill has no speed to fall short of.
-    slow = (result.tps < traffic.sla_tps) & (a["tokens"] > 0)
+    slow = ~reaches(result.tps, traffic.sla_tps) & (a["tokens"] > 0)
     late = np.zeros(len(slow), bool)
     if traffic.ttft_seconds is not None:
         late = a["ready_seconds"] - a["arrival_seconds"] > traffic.ttft_seconds

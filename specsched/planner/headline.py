@@ -13,7 +13,11 @@ def headline(document: Answer) -> str:
     if best is None:
         return f"No lossless policy tried reaches {promise}, even with one user per engine."
     low, high = best["capacity_interval"]
+    given = document.get("settings", {}).get("loads") == "given"
     users = f"{best['capacity']} users per engine ({low} ~ {high})"
+    if given:
+        users = f"{best['capacity']} users per engine, of the loads given,"
+        return _of_given_loads(f"{best['policy']} carries {users} at {promise}", best, rows)
     if best["binds"] in ("profile", "ladder"):
         ends = "the profile's costs end" if best["binds"] == "profile" else "no larger load was tried"
         users = f"at least {best['capacity']} users per engine ({ends} there)"
@@ -32,12 +36,32 @@ def headline(document: Answer) -> str:
     if off["capacity"] == 0:
         return f"{carries}{tie}; without drafting nobody gets that speed."
     if best["capacity_interval"][0] <= off["capacity_interval"][1]:
-        fast, slow = (row["at_capacity"]["tps_user"]["p05"] for row in (best, off) if row["at_capacity"])
-        if best["binds"] == "memory":
-            speeds = f"{fast:.0f} instead of {slow:.0f} tokens/s"
-            return f"{carries}{tie}, as many as without drafting, but at {speeds}."
+        if best["binds"] in ("memory", "ladder") and off["binds"] == best["binds"]:
+            return f"{carries}{tie}, as many as without drafting, but {_faster(best, off)}."
         return (
             f"{carries}{tie}, within the noise of drafting nothing ({off['capacity']}): drafting may not pay."
         )
     times = best["capacity"] / off["capacity"]
     return f"{carries}{tie}, {times:.2f} times as many as without drafting ({off['capacity']})."
+
+
+def _faster(best: dict[str, Any], off: dict[str, Any]) -> str:
+    """Throughput and the slow users' speed beside those without drafting, each at its own capacity."""
+    fast, slow = (row["at_capacity"]["tps_user"]["p05"] for row in (best, off))
+    out = f"at {fast:.0f} instead of {slow:.0f} tokens/s"
+    if off["throughput_at_capacity"] > 0:
+        times = best["throughput_at_capacity"] / off["throughput_at_capacity"]
+        out += f" for the slowest 5 % of users and {times:.2f} times the throughput"
+    return out
+
+
+def _of_given_loads(carries: str, best: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str:
+    """No ratio of users: loads that somebody chose say which passed, not how many fit."""
+    off = rows.get("off")
+    if off is None or best is off:
+        return f"{carries[:-1] if carries.endswith(',') else carries}."
+    if off["capacity"] == 0:
+        return f"{carries}; without drafting none of them passes."
+    if off["capacity"] != best["capacity"]:
+        return f"{carries}; without drafting {off['capacity']} (no load between them was tried)."
+    return f"{carries}, as without drafting, but {_faster(best, off)}."

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 from .text import NOTHING, count, decimal, grid, interval, paragraph, share
 
 Row = Mapping[str, Any]
+STEEP = 0.7  # of the users, left when steps cost 10 % more: below it a sentence says so
 
 
 # --------------------------------------------------------------------------- the answer of `simulate --sla`
@@ -41,6 +42,7 @@ def capacity_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
         "policy",
         "users",
         "interval",
+        "if steps are\n10 % off",
         "users\nper GPU",
         "binds",
         "tokens/s\nin all",
@@ -58,6 +60,7 @@ def capacity_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
                 _marked(policy, answer),
                 count(policy["capacity"]),
                 interval(policy.get("capacity_interval")),
+                interval(_if_steps(policy)),
                 decimal(policy.get("capacity_per_gpu")),
                 str(policy.get("binds") or NOTHING),
                 NOTHING if none else count(policy.get("throughput_at_capacity")),
@@ -68,6 +71,12 @@ def capacity_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
         [*cells, "yes" if policy["lossless"] else "NO"]
         for cells, policy in zip(rows, by_capacity(answer), strict=True)
     ]
+
+
+def _if_steps(policy: Row) -> list[int] | None:
+    """Users when every step takes 10 % longer, and when it takes 10 % less."""
+    found = policy.get("capacity_if_steps")
+    return [found["costlier"], found["cheaper"]] if found else None
 
 
 def step_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
@@ -115,7 +124,15 @@ def notes(answer: Row) -> list[str]:
     lines = []
     if answer.get("recommended"):
         lines.append("* recommended: of the lossless policies the one that carries most users at this speed.")
+        if answer.get("recommended_runs_in"):
+            lines.append(answer["recommended_runs_in"]["said"])
     for policy in by_capacity(answer):
+        off_by = policy.get("capacity_if_steps")
+        if policy["capacity"] and off_by and off_by["costlier"] < STEEP * policy["capacity"]:
+            lines.append(
+                f"{policy['policy']} hangs on the cost of a step: 10 % more leaves {off_by['costlier']} of "
+                f"its {policy['capacity']} users."
+            )
         if not policy["capacity"]:
             speed = (at_capacity(policy).get("tps_user") or {}).get("p05")
             alone = "" if speed is None else f": its 5th percentile is {decimal(speed)} tokens/s"

@@ -43,7 +43,8 @@ class Lagged(Policy):
 
     Nothing waits for the present confidences to know the budget, so launches can be prepared ahead. Every
     present request brings its survivals of `lag` steps ago, or 1 at every position if it has none; R and the
-    costs are the present ones. While no step of `lag` calls ago exists at all, the whole block is verified.
+    costs are the present ones. While no step of `lag` calls ago exists at all, the whole block is verified,
+    or as many of the highest survivals as have a price (sps above 0).
 
     `ids` say who is who. Without them rows are taken to be the same requests as before, and a change of R (or
     of γ) starts a new history. Give ids always or never: a change between calls raises PolicyError.
@@ -108,11 +109,13 @@ class Lagged(Policy):
             budget = status = kernels.budget_of_past(requests, block, s, self.minimum_gain or 0.0, *looked_at)
         else:
             budget, status = c.size, kernels.check_costs(s, requests, c.size)
+            if status >= 0:
+                budget = int(kernels.priced_drafts(s, requests, c.size))
         if status >= 0:
             status = kernels.plan_top_k(c, budget, lengths, *present.work)
         if status < 0:
             checks.refuse(status, c, s)
-        if not known:
+        if not known and budget == c.size:
             lengths[:] = block
         # Nothing was refused: from here on the step is part of the history.
         self._spare = past.popleft() if known else None

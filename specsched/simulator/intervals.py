@@ -14,7 +14,7 @@ STREAM = 31  # random stream of this module
 FEWEST_REQUESTS = 100  # fewer distinct traced requests than this is said in a warning
 
 
-def _draws(groups: int, seed: int, resamples: int) -> np.ndarray:
+def draws(groups: int, seed: int, resamples: int) -> np.ndarray:
     """int[resamples, groups]: how often each traced request is drawn in each resample."""
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, STREAM], dtype=np.uint64)))
     return rng.multinomial(groups, np.full(groups, 1.0 / groups), size=resamples)
@@ -26,8 +26,8 @@ def share_bounds(
     """Interval of the share of replays with `passed` (bool[n])."""
     _, group = np.unique(traced, return_inverse=True)
     hits = np.bincount(group, weights=passed)
-    draws = _draws(len(hits), seed, resamples)
-    found = ratio_bounds(hits, np.bincount(group).astype(np.float64), draws)
+    drawn = draws(len(hits), seed, resamples)
+    found = ratio_bounds(hits, np.bincount(group).astype(np.float64), drawn)
     assert found is not None  # every resample has a replay
     return found
 
@@ -38,7 +38,7 @@ def resample_weights(traced: np.ndarray, seed: int, resamples: int = RESAMPLES) 
     traced int[n]: the traced request of each replay.
     """
     distinct, group = np.unique(traced, return_inverse=True)
-    return _draws(len(distinct), seed, resamples)[:, group].astype(np.float64)
+    return draws(len(distinct), seed, resamples)[:, group].astype(np.float64)
 
 
 def bounds(values: np.ndarray) -> list[float] | None:

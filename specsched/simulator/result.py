@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+ROUNDING = 1e-9  # relative: what adding up a million steps may lose, and far below any measurement
+
 LOG_COLUMNS = (
     *("begun_seconds", "seconds", "rank", "requests", "tokens", "prefill_tokens"),
     *("context_tokens", "emitted", "budget"),
@@ -79,7 +81,13 @@ class SimResult:
         """Share of measured requests at `sla_tps` tokens/s or faster."""
         speed = self.tps
         speed = speed[~np.isnan(speed)]
-        return float(np.mean(speed >= sla_tps)) if len(speed) else float("nan")
+        return float(np.mean(reaches(speed, sla_tps))) if len(speed) else float("nan")
+
+
+def reaches(speed: np.ndarray, sla_tps: float) -> np.ndarray:
+    """bool, shape of `speed`: tokens/s at the SLA or faster, but for the rounding of a sum of step times."""
+    out: np.ndarray = speed >= sla_tps * (1.0 - ROUNDING)
+    return out
 
 
 def summarise(
@@ -90,10 +98,12 @@ def summarise(
     closed: bool,
     prefilled_here: bool,
     seed: int | None,
+    competes: bool = False,
 ) -> dict[str, Any]:
     """The `summary` of SimResult from the engine's totals and its measured requests.
 
-    `seed` None leaves the intervals out.
+    `seed` None leaves the intervals out. `competes`: a pass's size follows from its cost, so that requests
+    compete for the drafts verified in it.
     """
     k = columns
     tokens = arrays["tokens"].astype(np.float64)
@@ -131,7 +141,7 @@ def summarise(
         first = arrays["ready_seconds"] - arrays["arrival_seconds"]
         summary["ttft_seconds"] = _spread(first, ("p50", "p95"))
     if seed is not None and speed.size:
-        summary["intervals"] = _intervals(arrays, decoded, speed, duration, seed, summary, closed)
+        summary["intervals"] = _intervals(arrays, decoded, speed, duration, seed, summary, closed, competes)
     return summary
 
 
@@ -143,6 +153,7 @@ def _intervals(
     seed: int,
     summary: dict[str, Any],
     closed: bool,
+    competes: bool,
 ) -> dict[str, Any]:
     a = {name: values[decoded].astype(np.float64) for name, values in arrays.items()}
     if (
@@ -162,7 +173,7 @@ def _intervals(
         },
         "emitted_per_step": intervals.ratio_bounds(a["tokens"], a["steps"], w),
         "verify_tokens_per_request": intervals.ratio_bounds(a["steps"] + a["verified"], a["steps"], w),
-        "rejected_share": intervals.ratio_bounds(a["verified"] - a["accepted"], a["verified"], w),
+        "rejected_share": _rejected_bounds(a, w, competes),
     }
     if (
         closed
@@ -172,6 +183,25 @@ def _intervals(
         found = intervals.ratio_bounds(a["tokens"], held, w)
         out["throughput"] = None if found is None else [ratio * x for x in found]
     return out
+
+
+def _rejected_bounds(a: dict[str, np.ndarray], w: np.ndarray, competes: bool) -> list[float] | None:
+    """Interval of the rejected share: where requests compete, the wider of two ways in which it would move.
+
+    Either each request verifies what it verified here, or the pass has a size that the costs give (a captured
+    one, say) and the drafts of harder requests take the places of easier ones: then only what is accepted
+    moves, and the requests' own shares hide it.
+    """
+    own = intervals.ratio_bounds(a["verified"] - a["accepted"], a["verified"], w)
+    if own is None or not competes:
+        return own
+    passes = a["verified"].sum() / a["steps"].sum()
+    if not passes > 0:
+        return own
+    accepted = intervals.ratio_bounds(a["accepted"], a["steps"], w)
+    assert accepted is not None  # every request takes a step
+    given = [max(0.0, 1.0 - accepted[1] / passes), min(1.0, 1.0 - accepted[0] / passes)]
+    return given if given[1] - given[0] > own[1] - own[0] else own
 
 
 def _ratio(a: Any, b: Any) -> float:

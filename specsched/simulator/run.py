@@ -174,6 +174,7 @@ class Run:
             closed=self.closed,
             prefilled_here=self.serving.prefill == "chunked",
             seed=seed if bootstrap else None,
+            competes=policy.weighs_costs,
         )
         trend = None
         if not self.closed and self.measured > 1:

@@ -108,7 +108,8 @@ def test_points_are_runs_of_their_load(replicas: int) -> None:
         told = [(traced, fast) for traced, fast, _ in promises(run, 90.0)]
         assert point["share_at_sla"] == pytest.approx(np.mean([fast for _, fast in told]))
         low, high = bootstrap(told, draws=1000)
-        assert point["share_interval"] == pytest.approx([low, high], abs=0.04)
+        assert point["share_interval"][0] <= low + 0.04, "the step is another trace's too: never narrower"
+        assert point["share_interval"][1] >= high - 0.04
         assert point["memory_held"] is True
         assert point["priced"] is True
     full = simulate(TRACE, line(), "fixed:4", row["capacity"], requests=REQUESTS, replicas=replicas)

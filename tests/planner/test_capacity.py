@@ -282,7 +282,7 @@ def test_memory_of_the_profile_to_the_exact_token(reserve: float, graph_bytes: i
 @pytest.mark.parametrize("tokens", [130, 260, 391])
 @pytest.mark.parametrize("policy", ["off", "fixed:4"])
 def test_users_that_grow_are_preempted_beyond_capacity(tokens: int, policy: str) -> None:
-    """Brute force where users hold more with every token: no load counts at which one waited or gave back."""
+    """Brute force where users hold more with every token: no load counts at which many waited or gave back."""
     passing = brute(line(), 1.0, policy, most=24, kv_tokens=tokens)
     failed = first_failure(passing)
     assert failed is not None
@@ -292,7 +292,7 @@ def test_users_that_grow_are_preempted_beyond_capacity(tokens: int, policy: str)
     assert found["binds"] == "memory"
 
 
-@pytest.mark.parametrize(("preempted", "blocked"), [(1, 0), (0, 1), (3, 2), (0, 0)])
+@pytest.mark.parametrize(("preempted", "blocked"), [(5, 0), (0, 5), (3, 2), (2, 2), (0, 0)])
 def test_a_user_that_waited_for_memory_or_gave_it_back_was_not_held(
     preempted: int, blocked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,11 +300,13 @@ def test_a_user_that_waited_for_memory_or_gave_it_back_was_not_held(
 
     def result(*args: Any, **more: Any) -> SimResult:
         found = told(*args, **more)
-        return replace(found, summary=found.summary | {"preemptions": preempted, "blocked_steps": blocked})
+        return replace(
+            found, summary=found.summary | {"preemptions": preempted, "blocked_steps": blocked, "steps": 400}
+        )
 
     monkeypatch.setattr(Run, "result", result)
     search, _ = searched(line(), 1.0, "off")
-    assert search.at(3).held is search.at(3).passes(0.95) is (preempted == blocked == 0)
+    assert search.at(3).held is search.at(3).passes(0.95) is (preempted + blocked <= 4), "1 % of the steps"
 
 
 def test_a_load_of_memory_is_bound_by_it_and_a_slow_one_by_speed() -> None:
@@ -337,8 +339,8 @@ def test_the_interval_is_that_of_the_bounds_of_the_share() -> None:
             result = run(line(), policy, load)
             assert result is not None
             low, high = bootstrap([(traced, fast) for traced, fast, _ in promises(result, sla)])
-            assert search.at(load).low == pytest.approx(low, abs=0.025)
-            assert search.at(load).high == pytest.approx(high, abs=0.025)
+            assert search.at(load).low <= low + 0.025, "the step is another trace's too: never narrower"
+            assert search.at(load).high >= high - 0.025
             assert search.at(load).share == pytest.approx(np.mean([x for _, x, _ in promises(result, sla)]))
         low, high = found["capacity_interval"]
         assert low <= found["capacity"] <= high
@@ -363,8 +365,8 @@ def test_the_interval_of_users_is_what_noise_of_the_shares_allows(policy: str, s
                 break
         ends.append((sure, maybe))
     low, high = found["capacity_interval"]
-    assert ends[0][0] <= low <= ends[0][1]
-    assert ends[1][0] <= high <= ends[1][1]
+    assert low <= ends[0][1]
+    assert high >= ends[1][0]
     assert low < found["capacity"] < high or ends[0][1] < ends[1][0], "wide enough to tell its ends apart"
 
 
@@ -394,12 +396,12 @@ def test_pockets_are_loads_beyond_capacity_that_pass() -> None:
         search.loads[load] = replace(
             search.at(3), concurrency=load, share=float(load not in fails), held=True
         )
-    search.loads = {load: search.loads[load] for load in range(1, 41)}
-    assert search.pockets(20) == [[23, 29], [31, 40]]
+    loads = list(range(1, 41))
+    assert search.pockets(20, loads) == [[23, 29], [31, 40]]
     for load in range(23, 27):
         search.loads[load] = replace(search.loads[load], held=False)
-    assert search.pockets(20) == [[27, 29], [31, 40]]
-    assert search.pockets(40) == []
+    assert search.pockets(20, loads) == [[27, 29], [31, 40]]
+    assert search.pockets(40, loads) == []
 
 
 @pytest.mark.parametrize("most", [0, 1, 5, 20, LOADS])

@@ -1,0 +1,191 @@
+"""How much faster or slower a user would be with another trace of the same size.
+
+The speed that a share of the requests reaches hangs on two things that a trace is a sample of: which requests
+are slow, and how long a step lasts (the contexts it reads, the tokens it verifies). The first is resampled
+(`quantile_sd`). The second is the same for all requests, so that no resampling of their speeds shows it: its
+spread follows from each traced request's share in the mean step (the delta method on a ratio of sums), its
+skewness included (Hall 1992, section 3.9: the interval of a mean of skewed data), for a few long requests
+carry most of the context.
+
+A run repeats its few traced requests in shuffled passes, so that with fewer of them than users every moment
+holds the same mixture. Users who come by chance do not: what that hides of the spread of the step is added on
+the slow side. scripts/coverage.py measures how often the interval holds the population's capacity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from ..profile import StepProfile
+from . import intervals
+from .replay import Replay
+from .result import SimResult
+from .serving import Serving
+
+RESAMPLES = 200
+MOST_REPLAYS = 20_000  # beyond so many the noise is the trace's, and every n-th replay shows it
+PREFILL_SPAN = 2048  # tokens over which the price of a prefill token is taken
+
+
+@dataclass(frozen=True)
+class SpeedNoise:
+    """Factors on the speed that another trace may give: log-distances, both at least 0."""
+
+    slow: float
+    fast: float
+    held: float  # relative half-width of the mean KV that a user holds
+
+    @property
+    def slower(self) -> float:
+        return float(np.exp(-self.slow))
+
+    @property
+    def faster(self) -> float:
+        return float(np.exp(self.fast))
+
+
+NO_NOISE = SpeedNoise(0.0, 0.0, 0.0)
+
+
+def student(traced: int) -> float:
+    """Half-widths in standard deviations of a nominal 95 % interval from so many traced requests.
+
+    Student's t, and 1 + 1 / sqrt(n) of it: bootstrapped deviations of a tail's quantile are too small by
+    about that in the coverage experiment.
+    """
+    from scipy.stats import t
+
+    if traced < 2:
+        return float("inf")
+    widened = float(np.sqrt(traced / (traced - 1.0))) * (1.0 + 1.0 / float(np.sqrt(traced)))
+    return float(t.ppf(0.5 + intervals.LEVEL / 2.0, traced - 1)) * widened
+
+
+def speed_noise(
+    result: SimResult, profile: StepProfile, serving: Serving, users: float, share: float, seed: int
+) -> SpeedNoise:
+    """The noise of the speed that `share` of the requests reach with `users` on each engine."""
+    a = result.arrays
+    distinct, group, count = np.unique(a["traced"], return_inverse=True, return_counts=True)
+    n = len(distinct)
+    speed = result.tps
+    known = np.isfinite(speed) & (speed > 0)
+    if n < 2 or not known.any():
+        return NO_NOISE
+    wide = student(n)
+    ranked = wide * quantile_sd(np.log(speed[known]), group[known], n, 1.0 - share, seed)
+    mean = _Means.of(result.replay, a, distinct, group, count, serving)
+    influence, contexts = mean.step_influence(profile, result, users)
+    sd = float(influence.std(ddof=1)) / np.sqrt(n)
+    skew = float(((influence - influence.mean()) ** 3).mean()) / max(float(influence.std()) ** 3, 1e-300)
+    # Hall's correction: the mean of data with a long upper tail lies further above than below its estimate.
+    lean = max(skew, 0.0) * (1.0 + 2.0 * wide * wide) / (6.0 * np.sqrt(n)) if sd > 0 else 0.0
+    hidden = contexts * np.sqrt(min(1.0, users / n) / users)
+    spread = float(np.log(speed[known]).std())
+    tail = NormalDist().inv_cdf(min(max(share, 0.5), 0.999))
+    slow = float(np.hypot(sd * (wide + lean), ranked)) + tail * float(np.hypot(spread, hidden) - spread)
+    return SpeedNoise(slow, float(np.hypot(sd * wide, ranked)), wide * mean.held_sd())
+
+
+def quantile_sd(values: np.ndarray, group: np.ndarray, groups: int, quantile: float, seed: int) -> float:
+    """Standard deviation of a quantile of values float64[k], when their `groups` groups are drawn again."""
+    if len(values) > MOST_REPLAYS:
+        pick = np.linspace(0, len(values) - 1, MOST_REPLAYS).astype(np.int64)
+        values, group = values[pick], group[pick]
+    order = np.argsort(values, kind="stable")
+    weights = intervals.draws(groups, seed, RESAMPLES)[:, group[order]]
+    mass = np.cumsum(weights, axis=1)
+    at = np.argmax(mass > quantile * mass[:, -1:], axis=1)
+    return float(values[order][at].std())
+
+
+@dataclass(frozen=True)
+class _Means:
+    """Per traced request, float64[n]: means over its replays."""
+
+    steps: np.ndarray
+    verified: np.ndarray  # drafts
+    context: np.ndarray  # tokens read in a step, on average over its steps
+    prefilled: np.ndarray  # prompt tokens that join the steps
+
+    @classmethod
+    def of(
+        cls,
+        replay: Replay,
+        arrays: dict[str, np.ndarray],
+        distinct: np.ndarray,
+        group: np.ndarray,
+        count: np.ndarray,
+        serving: Serving,
+    ) -> _Means:
+        def mean(name: str) -> np.ndarray:
+            out: np.ndarray = np.bincount(group, weights=arrays[name].astype(np.float64)) / count
+            return out
+
+        prompt = replay.prompt_tokens[distinct].astype(np.float64)
+        fixed = serving.context
+        context = prompt + mean("tokens") / 2.0 if fixed is None else np.full(len(distinct), float(fixed))
+        chunked = prompt if serving.prefill == "chunked" else np.zeros(len(distinct))
+        return cls(mean("steps"), mean("verified"), context, chunked)
+
+    def _influence(self, total: np.ndarray) -> np.ndarray:
+        """Of each request on the ratio Σ total / Σ steps; its mean is 0."""
+        steps = self.steps
+        out: np.ndarray = len(steps) * (total - total.sum() / steps.sum() * steps) / steps.sum()
+        return out
+
+    def step_influence(
+        self, profile: StepProfile, result: SimResult, users: float
+    ) -> tuple[np.ndarray, float]:
+        """(float64[n]: influence on the log of the mean step, log-spread of a step by one user's context)."""
+        seconds = result.summary["step_seconds"]
+        tokens = result.summary["tokens_per_pass"]
+        if not seconds > 0:
+            return np.zeros(len(self.steps)), 0.0
+        mean = float((self.steps * self.context).sum() / self.steps.sum())
+        read = _attention_slope(profile, users * mean) * users / seconds
+        verify = _verify_slope(profile, tokens) * users / seconds
+        prefill = prefill_token_seconds(profile, tokens) * users / seconds if self.prefilled.any() else 0.0
+        influence = (
+            read * self._influence(self.steps * self.context)
+            + verify * self._influence(self.steps + self.verified)
+            + prefill * self._influence(self.prefilled)
+        )
+        variance = float((self.steps * (self.context - mean) ** 2).sum() / self.steps.sum())
+        return influence, read * float(np.sqrt(variance))
+
+    def held_sd(self) -> float:
+        """Relative standard deviation of the mean context held."""
+        mean = float((self.steps * self.context).sum() / self.steps.sum())
+        n = len(self.steps)
+        influence = self._influence(self.steps * self.context)
+        return float(influence.std(ddof=1)) / np.sqrt(n) / mean if mean > 0 else 0.0
+
+
+def _attention_slope(profile: StepProfile, context: float) -> float:
+    """Seconds that a context token more costs, around a pass that reads so many."""
+    if profile.attention is None or context <= 0:
+        return 0.0
+    ends = profile.attention(np.array([0.9 * context, 1.1 * context]))
+    return max(float(ends[1] - ends[0]), 0.0) / (0.2 * context)
+
+
+def _verify_slope(profile: StepProfile, tokens: float) -> float:
+    """Seconds that a token more costs, fitted over passes of 0.85 to 1.15 times as many: across paddings."""
+    reach = max(4.0, 0.15 * tokens)
+    sizes = np.arange(max(1, int(tokens - reach)), int(tokens + reach) + 1)
+    costs = profile.verify_seconds(sizes)
+    sizes, costs = sizes[np.isfinite(costs)], costs[np.isfinite(costs)]
+    if len(sizes) < 2:
+        return 0.0
+    return max(float(np.polyfit(sizes, costs, 1)[0]), 0.0)
+
+
+def prefill_token_seconds(profile: StepProfile, tokens: float) -> float:
+    """Seconds that a prefill token adds to a pass of so many."""
+    first = max(1, int(tokens))
+    costs = profile.verify_seconds(np.array([first, first + PREFILL_SPAN]))
+    return max(float(costs[1] - costs[0]), 0.0) / PREFILL_SPAN if np.isfinite(costs).all() else 0.0
