@@ -97,7 +97,7 @@ def _attention_seconds(cost: Any, context: float) -> float:
 @jit
 def _drafts(plan: Plan, requests: int) -> bool:
     """Whether a step of R requests drafts: a table's k = 0 is known beforehand, and nothing is drafted."""
-    return plan.drafts and not (plan.code == BATCH_TABLE and plan.fixed[requests] == 0)
+    return plan.drafts and not (plan.code == BATCH_TABLE and requests > 0 and plan.fixed[requests] == 0)
 
 
 @jit
@@ -206,19 +206,19 @@ def plan_step(world: World, plan: Plan, cost: Any, state: State, rank: int, scra
 def execute(settings: Settings, plan: Plan, cost: Any, state: State, group: int, now: float) -> None:
     """The group's clock: its slowest rank's work, at the group's largest pass."""
     largest = np.int64(0)
-    base = 0.0
-    drafts = False
     for rank in range(group * settings.group_size, (group + 1) * settings.group_size):
         place = state.rank[rank]
-        drafts |= _drafts(plan, place[DECODING])
         largest = max(largest, place[TOKENS] + place[PREFILL])
-        base = max(base, _base_seconds(cost, plan, place))
     if largest == 0:
         state.clock[group, BEGUN] = np.nan
         state.clock[group, END] = np.inf
         return
-    seconds = _step_seconds(cost, drafts, base, largest)
-    if np.isnan(seconds):
+    seconds = 0.0
+    for rank in range(group * settings.group_size, (group + 1) * settings.group_size):
+        place = state.rank[rank]
+        base = _base_seconds(cost, plan, place)
+        seconds = max(seconds, _step_seconds(cost, _drafts(plan, place[DECODING]), base, largest))
+    if np.isnan(cost.verify[largest]):
         state.counts[STATUS] = REFUSED
         state.counts[REFUSED_TOKENS] = largest
     state.clock[group, BEGUN] = now

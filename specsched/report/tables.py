@@ -42,7 +42,7 @@ def capacity_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
         "policy",
         "users",
         "interval",
-        "if steps are\n10 % off",
+        "steps\n±10 %",
         "users\nper GPU",
         "binds",
         "tokens/s\nin all",

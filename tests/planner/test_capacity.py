@@ -282,7 +282,7 @@ def test_memory_of_the_profile_to_the_exact_token(reserve: float, graph_bytes: i
 @pytest.mark.parametrize("tokens", [130, 260, 391])
 @pytest.mark.parametrize("policy", ["off", "fixed:4"])
 def test_users_that_grow_are_preempted_beyond_capacity(tokens: int, policy: str) -> None:
-    """Brute force where users hold more with every token: no load counts at which many waited or gave back."""
+    """Brute force where users hold more with every token: no load counts with many waits."""
     passing = brute(line(), 1.0, policy, most=24, kv_tokens=tokens)
     failed = first_failure(passing)
     assert failed is not None

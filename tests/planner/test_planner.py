@@ -117,7 +117,7 @@ def test_capacity_is_the_last_load_before_the_first_failure(jagged: list[bool], 
         for load in range(1, 31):
             search.at(load)
         expected = [load for load in range(good + 1, 31) if passing[load - 1]]
-        pockets = search.pockets(good)
+        pockets = search.pockets(good, list(range(1, 31)))
         assert [x for a, b in pockets for x in range(a, b + 1)] == expected
         assert all(a > b + 1 for (_, b), (a, _) in itertools.pairwise(pockets))
 

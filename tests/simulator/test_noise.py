@@ -1,4 +1,4 @@
-"""Intervals of a speed: they cover what another trace of the same size gives, in the step as in the requests."""
+"""Intervals of a speed cover what another trace of the same size gives: in the step as in the requests."""
 
 from __future__ import annotations
 

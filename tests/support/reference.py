@@ -106,7 +106,10 @@ def lagged(
     ids, confidence = history[-1]
     block = len(confidence[0])
     if len(history) <= lag:
-        return [block] * len(ids)
+        priced = [k for k in range(len(ids) * block + 1) if sps[len(ids) + k] > 0.0]
+        if priced[-1:] == [len(ids) * block]:
+            return [block] * len(ids)
+        return top_k(confidence, priced[-1] if priced else 0)
     past_ids, past_confidence = history[-1 - lag]
     past = dict(zip(past_ids, survivals(past_confidence), strict=True))
     brought = [past.get(i, [1.0] * block) for i in ids]

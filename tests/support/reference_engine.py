@@ -297,7 +297,8 @@ class Engine:
         profile, n = self.setup.profile, len(rank.decoding)
         sync = self.name in READS_PRESENT
         if n > 0 or not self.drafts:
-            return profile.seconds(tokens, n, rank.context, self.drafts, sync)
+            unused = self.name == "batch-table" and not any(rank.lengths)  # a k of 0 is known beforehand
+            return profile.seconds(tokens, n, rank.context, self.drafts and not unused, sync)
         return profile.seconds(tokens, 0, rank.context, draft=False) / (1.0 - profile.enabling_fraction)
 
     def commit(self, group: int, now: float) -> None:
