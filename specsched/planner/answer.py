@@ -156,10 +156,7 @@ def _report_progress(searches: list[Search], progress: Progress | None) -> None:
 
 def _capacity(search: Search, concurrency: Sequence[int] | None) -> Capacity:
     if concurrency is None:
-        found = capacity_of(search, ladder(search.question))
-        # Of loads that this policy alone gives, so that what it is compared with changes no pocket.
-        loads = sorted({*search.loads, *curve_loads(search.question, found["capacity"])})
-        return {**found, "pockets": search.pockets(found["capacity"], loads)}
+        return capacity_of(search, ladder(search.question))
     wanted, good, failed = search.question.share, 0, None
     for load in sorted(set(concurrency)):
         if not search.at(load).passes(wanted):
@@ -315,10 +312,10 @@ def prefill_left_out(
     Estimated at the load of the policy with most users: requests/s times the mean prompt times what a token
     more costs in a pass. From PREFILL_MATTERS of the engine's time on it is said.
     """
-    full = max((row for row in rows if row["at_capacity"]), key=lambda row: row["capacity"], default=None)
-    if serving.prefill != "disaggregated" or full is None:
-        return []
+    full = max(rows, key=lambda row: row["capacity"])
     summary = full["at_capacity"]
+    if serving.prefill != "disaggregated" or summary is None:
+        return []
     prompt = float(replay.prompt_tokens.mean())
     token = prefill_token_seconds(profile, summary["tokens_per_pass"])
     finished = summary["throughput"] / serving.replicas / float(replay.length.mean())  # requests/s

@@ -255,10 +255,13 @@ def capacity_of(search: Search, rungs: list[int]) -> Capacity:
     if high and high_failed is not None and not search.at(high_failed).held:
         high = min(LARGEST, int(np.ceil(high * np.exp(search.at(high).noise.held))))
     more, less = (search.at_step_cost(rungs, 1.0 + change) for change in (STEP_CHANGE, -STEP_CHANGE))
+    # Of loads that this policy alone gives, so that what it is compared with changes no pocket.
+    loads = sorted({*search.loads, *curve_loads(search.question, good)})
     return {
         "capacity": good,
         "capacity_interval": [low, high],
         "capacity_per_gpu": good / engine_gpus,
         "binds": search.binds(bad),
         "capacity_if_steps": {"costlier": more, "cheaper": less, "by": STEP_CHANGE},
+        "pockets": search.pockets(good, loads),
     }

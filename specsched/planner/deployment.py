@@ -12,7 +12,7 @@ _ENGINES = {
     "off": "every engine",
     "fixed": "every engine that drafts (vLLM, SGLang, TensorRT-LLM): their number of speculative tokens",
     "batch-table": "engines with a table from batch size to draft length (older vLLM: dynamic)",
-    "lagged": "vLLM from 0.32 (enable_adaptive_verification), SGLang (DSpark, SGLANG_RAGGED_VERIFY_MODE=compact) "
+    "lagged": "vLLM from 0.32 (enable_adaptive_verification), SGLang (DSpark, ragged verify mode compact) "
     "and TensorRT-LLM (enable_confidence_scheduling)",
     "early-stop": "ROCm/ATOM",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..documents import Answer
+from ..documents.answer import Answer, PolicyRow
 
 
 def headline(document: Answer) -> str:
@@ -45,9 +45,9 @@ def headline(document: Answer) -> str:
     return f"{carries}{tie}, {times:.2f} times as many as without drafting ({off['capacity']})."
 
 
-def _faster(best: dict[str, Any], off: dict[str, Any]) -> str:
+def _faster(best: PolicyRow, off: PolicyRow) -> str:
     """Throughput and the slow users' speed beside those without drafting, each at its own capacity."""
-    fast, slow = (row["at_capacity"]["tps_user"]["p05"] for row in (best, off))
+    fast, slow = (row["at_capacity"]["tps_user"]["p05"] for row in (best, off) if row["at_capacity"])
     out = f"at {fast:.0f} instead of {slow:.0f} tokens/s"
     if off["throughput_at_capacity"] > 0:
         times = best["throughput_at_capacity"] / off["throughput_at_capacity"]
@@ -55,7 +55,7 @@ def _faster(best: dict[str, Any], off: dict[str, Any]) -> str:
     return out
 
 
-def _of_given_loads(carries: str, best: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str:
+def _of_given_loads(carries: str, best: PolicyRow, rows: dict[str, PolicyRow]) -> str:
     """No ratio of users: loads that somebody chose say which passed, not how many fit."""
     off = rows.get("off")
     if off is None or best is off:
