@@ -9,7 +9,7 @@ carry most of the context.
 
 A run repeats its few traced requests in shuffled passes, so that with fewer of them than users every moment
 holds the same mixture. Users who come by chance do not: what that hides of the spread of the step is added on
-the slow side. scripts/coverage.py measures how often the interval holds the population's capacity.
+the slow side.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def test_ambiguous_files_are_refused_with_both_names(tmp_path):
         ("trtllm_step_table.json", {"batch_overhead_ms": [0.1]}, "different lengths"),
         ("trtllm_exact.json", {"schema_version": 3}, "schema_version 3"),
         ("trtllm_exact.json", {"cost_tables": {}}, "cost_tables is empty"),
-        ("trtllm_exact.json", {"cost_tables": {"x": {}}}, "no graph batch size"),
+        ("trtllm_exact.json", {"cost_tables": {"x": {}}}, "not a graph batch size"),
         ("sglang_additive.json", {"theta_seconds": [0.001]}, "different lengths"),
     ],
 )

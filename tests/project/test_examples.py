@@ -28,7 +28,7 @@ TEXT = "\n".join(p.read_text(encoding="utf-8") for p in [ROOT / "README.md", *so
 _PLACEHOLDER = re.compile(r"\.\.\.|\[|\b(IN|OUT|FILE|NAME)\b")
 NOT_HERE = (
     *("drafter", "trace record", "--source compose", "--cluster", "warmup"),
-    *("profile --gpu cpu", "profile --gpu h100 --model"),
+    *("profile --gpu cpu", "profile --gpu h100 --model", "profile --engine", "take=steps"),
 )
 # Fewer requests and policies than the example asks for, where it names none: the same path, sooner.
 SOONER = {

@@ -191,6 +191,8 @@ class Engine:
     def inject(self, rank: int, now: float, user: int) -> Request:
         s, i = self.setup, len(self.everyone)
         traced, decode, prompt = s.requests[i % len(s.requests)]
+        if s.chunked and s.context is not None:
+            prompt = s.context  # what a request reads was prefilled
         to_prefill = prompt if s.chunked else 0
         ready = None if to_prefill else now
         new = Request(i, traced, decode, prompt, now, to_prefill, ready, first_traced=traced, user=user)
