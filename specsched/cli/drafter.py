@@ -31,6 +31,13 @@ target_option = click.option(
     metavar="MODEL",
     help="tiny, smollm2 or a Hugging Face folder.",
 )
+prompts_option = click.option(
+    "--prompts",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="JSON list of {prompt, turns or prompt_ids, domain}, or JSONL.",
+)
 device_option = click.option(
     "--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu or cuda."
 )
@@ -53,13 +60,7 @@ def drafter() -> None:
 @click.option(
     "--drafter", "model", required=True, metavar="MODEL", help="A drafter's folder, or a bundled name."
 )
-@click.option(
-    "--prompts",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="JSON list of {prompt or prompt_ids, domain}, or JSONL.",
-)
+@prompts_option
 @click.option("--policy", default="fixed", show_default=True, metavar="POLICY", help="Verification policy.")
 @click.option(
     "--temperature",
@@ -149,13 +150,7 @@ def evaluate(
 
 @drafter.command("sample")
 @target_option
-@click.option(
-    "--prompts",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="JSON list of {prompt, turns or prompt_ids, domain}, or JSONL.",
-)
+@prompts_option
 @click.option(
     "-o",
     "--output",

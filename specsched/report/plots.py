@@ -28,7 +28,7 @@ MARKERS = "osD^vPX<>"
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure on the PNG canvas, in the house style."""
+    """An empty figure on the PNG canvas, in the style that all plots share."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
