@@ -6,13 +6,21 @@ The command line prints `str(error)` on stderr and exits with code 2; engine aut
 from __future__ import annotations
 
 import difflib
+import numbers
 from collections.abc import Iterable
+from typing import TypeGuard
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """` did you mean 'x'?`, or nothing when no name is near."""
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f" did you mean {near[0]!r}?" if near else ""
+
+
+def is_whole(value: object, least: int = 0, most: int = 2**63 - 1) -> TypeGuard[int]:
+    """Whether `value` is a whole number in [least, most]: an int, numpy's too, and no boolean."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return whole and least <= int(value) <= most  # type: ignore[call-overload]
 
 
 MOST_CHARACTERS = 320

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import WorkloadError
+from .errors import WorkloadError, is_whole
 
 ARRIVALS, PHASE, ASSIGN, CHAIN, LENGTHS, SERVEGEN = 1, 2, 3, 4, 5, 6
 TICKS = 26
@@ -23,7 +23,7 @@ BLOCK = 1 << 16
 
 def check_seed(seed: Any) -> int:
     """The seed as an int in 0..2**63-1; raises WorkloadError otherwise."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= int(seed) < 2**63:
+    if not is_whole(seed):
         raise WorkloadError(f"seed {seed!r} is not a whole number from 0 to 2**63 - 1; give one such as 0")
     return int(seed)
 

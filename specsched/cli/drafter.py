@@ -9,8 +9,18 @@ from typing import Any
 import click
 
 from ..errors import SpecschedError
-from ..extras import extra_module
 from . import inputs
+from .models import (
+    batch_option,
+    device_option,
+    drafter_option,
+    length_option,
+    max_prompt_option,
+    prompts_option,
+    target_option,
+    temperature_option,
+    usable_device,
+)
 from .options import (
     Group,
     OutputFolder,
@@ -24,23 +34,6 @@ from .output import echo, print_json, wrote
 from .values import Real, Whole
 
 HEADS = {"none": "none", "markov": "vanilla", "gated": "gated", "rnn": "rnn"}
-target_option = click.option(
-    "--target",
-    default="smollm2",
-    show_default=True,
-    metavar="MODEL",
-    help="tiny, smollm2 or a Hugging Face folder.",
-)
-prompts_option = click.option(
-    "--prompts",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="JSON list of {prompt, turns or prompt_ids, domain}, or JSONL.",
-)
-device_option = click.option(
-    "--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu or cuda."
-)
 
 
 @click.group(cls=Group, short_help="Train a drafter, or run one and measure it.")
@@ -57,35 +50,12 @@ def drafter() -> None:
 
 @drafter.command("eval")
 @target_option
-@click.option(
-    "--drafter", "model", required=True, metavar="MODEL", help="A drafter's folder, or a bundled name."
-)
+@drafter_option
 @prompts_option
 @click.option("--policy", default="fixed", show_default=True, metavar="POLICY", help="Verification policy.")
-@click.option(
-    "--temperature",
-    type=Real(minimum=0),
-    default=0.0,
-    show_default=True,
-    metavar="T",
-    help="Of sampling.",
-)
-@click.option(
-    "--max-tokens",
-    type=Whole(1, 10**6),
-    default=128,
-    show_default=True,
-    metavar="N",
-    help="Longest output.",
-)
-@click.option(
-    "--batch",
-    type=Whole(1, 4096),
-    default=16,
-    show_default=True,
-    metavar="N",
-    help="Requests side by side.",
-)
+@temperature_option(0.0)
+@length_option(128)
+@batch_option(16)
 @click.option("--profile", metavar="PROFILE", help="Step profile, for policies that weigh costs.")
 @click.option("--calibration", metavar="FILE", help="Calibration of the confidences.")
 @device_option
@@ -94,7 +64,7 @@ def drafter() -> None:
 @out_option
 def evaluate(
     target: str,
-    model: str,
+    drafter: str,
     prompts: Path,
     policy: str,
     temperature: float,
@@ -114,17 +84,15 @@ def evaluate(
       specsched drafter eval --target smollm2 --drafter ./drafter --prompts prompts.json
       specsched drafter eval --target tiny --drafter tiny-dspark-markov --prompts p.json --policy off --json
     """
-    if not os.path.isfile(prompts):
-        raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
     check_outputs(out, "eval.json")
-    device = _device(device)
+    device = usable_device(device)
     from ..calibration import load_calibration
     from ..profile import load_profile
     from ..torch_side.engine.evaluation import evaluate as run
 
     found = run(
         target,
-        model,
+        drafter,
         prompts,
         policy=policy,
         temperature=temperature,
@@ -140,7 +108,7 @@ def evaluate(
     else:
         from .. import report
 
-        echo(report.drafter_text(found, target, model))
+        echo(report.drafter_text(found, target, drafter))
     if out is not None:
         from ..files.output import write_json
 
@@ -174,30 +142,9 @@ def evaluate(
     metavar="N",
     help="Prompts of each domain in a shard.",
 )
-@click.option(
-    "--max-tokens",
-    type=Whole(1, 10**6),
-    default=256,
-    show_default=True,
-    metavar="N",
-    help="Longest response.",
-)
-@click.option(
-    "--max-prompt",
-    type=Whole(1, 10**7),
-    default=500,
-    show_default=True,
-    metavar="N",
-    help="Prompts of more tokens are left out.",
-)
-@click.option(
-    "--temperature",
-    type=Real(minimum=0),
-    default=1.0,
-    show_default=True,
-    metavar="T",
-    help="Sampling temperature.",
-)
+@length_option(256)
+@max_prompt_option(500)
+@temperature_option(1.0)
 @device_option
 @inputs.seed_option
 @json_option
@@ -212,10 +159,8 @@ def sample(prompts: Path, output: Path, shards: int | None, as_json: bool, **opt
       specsched drafter sample --target smollm2 --prompts prompts.json -o shards
       specsched drafter sample --target ./llama --prompts p.jsonl -o shards --shards 12 --device cuda
     """
-    if not os.path.isfile(prompts):
-        raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
     writable_folder(output)
-    device = _device(options["device"])
+    device = usable_device(options["device"])
     from ..torch_side.engine.prompts import Prompt, ids_of, read_prompts
     from ..torch_side.target.weights import load_target
     from ..torch_side.training.sample import write_shards
@@ -331,7 +276,7 @@ def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
     shards = sorted(text.glob("*.npz")) if os.path.isdir(text) else []
     if not shards:
         raise SpecschedError(f"{text} holds no shards (*.npz); specsched drafter sample writes them")
-    device = _device(options["device"])
+    device = usable_device(options["device"])
     from ..torch_side.target.weights import load_target
     from ..torch_side.training.trainer import TrainSettings
     from ..torch_side.training.trainer import train as run
@@ -354,15 +299,6 @@ def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
         from .. import report
 
         echo(report.training_text(measured, str(output)))
-
-
-def _device(name: str) -> str:
-    torch = extra_module("torch", "torch", "running a drafter")
-    if name != "cpu" and not (name.startswith("cuda") and torch.cuda.is_available()):
-        raise SpecschedError(
-            f"device {name!r} is not there; this machine has: cpu{', cuda' * torch.cuda.is_available()}"
-        )
-    return name
 
 
 def _shape(target: Any, options: dict[str, Any]) -> Any:

@@ -11,6 +11,17 @@ import click
 from ..errors import SpecschedError
 from ..extras import extra_module
 from . import inputs
+from .models import (
+    batch_option,
+    device_option,
+    drafter_option,
+    length_option,
+    max_prompt_option,
+    prompts_option,
+    target_option,
+    temperature_option,
+    usable_device,
+)
 from .options import Group, check_outputs, file_option, json_option, out_option
 from .output import echo, print_json, warn, wrote
 from .values import Real, Whole
@@ -200,21 +211,9 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
 
 
 @trace.command()
-@click.option(
-    "--target",
-    default="smollm2",
-    show_default=True,
-    metavar="MODEL",
-    help="tiny, smollm2 or a Hugging Face folder.",
-)
-@click.option("--drafter", required=True, metavar="MODEL", help="A drafter's folder, else a bundled name.")
-@click.option(
-    "--prompts",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="JSON list or JSONL of prompts.",
-)
+@target_option
+@drafter_option
+@prompts_option
 @_output
 @click.option(
     "--mode",
@@ -223,22 +222,8 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
     show_default=True,
     help="Every position, or the steps taken.",
 )
-@click.option(
-    "--temperature",
-    type=Real(minimum=0),
-    default=1.0,
-    show_default=True,
-    metavar="T",
-    help="Of sampling.",
-)
-@click.option(
-    "--max-tokens",
-    type=Whole(2, 10**6),
-    default=200,
-    show_default=True,
-    metavar="N",
-    help="Longest output.",
-)
+@temperature_option(1.0)
+@length_option(200, least=2)
 @click.option(
     "--samples",
     type=Whole(1, 10**6),
@@ -248,15 +233,8 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
     help="Passes over the prompts.",
 )
 @click.option("--anchors", type=Whole(1, 10**9), metavar="N", help="Stop once so many anchors are recorded.")
-@click.option(
-    "--batch",
-    type=Whole(1, 4096),
-    default=32,
-    show_default=True,
-    metavar="N",
-    help="Requests side by side.",
-)
-@click.option("--max-prompt", type=Whole(1, 10**7), metavar="N", help="Leave out prompts of more tokens.")
+@batch_option(32)
+@max_prompt_option()
 @click.option(
     "--texts",
     type=click.Path(path_type=Path, file_okay=False),
@@ -272,7 +250,7 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
 )
 @click.option("--domain", metavar="NAME", help="Domain of prompts that name none.")
 @click.option("--licence", metavar="TEXT", help="Licence of the prompts, to be kept in the file.")
-@click.option("--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu or cuda.")
+@device_option
 @inputs.seed_option
 @json_option
 def record(output: Path | None, out: Path | None, prompts: Path, as_json: bool, **options: Any) -> None:
@@ -284,9 +262,8 @@ def record(output: Path | None, out: Path | None, prompts: Path, as_json: bool, 
       specsched trace record --target ./llama --drafter ./dspark --prompts p.jsonl --device cuda -o t.parquet
     """
     path = _required(output, out)
-    if not os.path.isfile(prompts):
-        raise SpecschedError(f"no file {str(prompts)!r}; --prompts is a JSON list of prompts")
     torch = extra_module("torch", "torch", "recording a trace")
+    usable_device(options["device"])
     from ..torch_side.recording.recorder import record as record_trace
 
     names = options.pop("target"), options.pop("drafter")

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ProfileError
+from ..errors import ProfileError, is_whole
 from ..files.disk import read_json
 from ..files.guard import reading
 from .shapes import MODELS, ModelShape, Quantization, unknown
 
 # model_type: (family, the class of its decoder)
+_MOST = 2**31 - 1  # of any number of a config
 KNOWN = {
     "llama": ("llama", "LlamaForCausalLM"),
     "mistral": ("llama", "MistralForCausalLM"),
@@ -87,7 +88,7 @@ def shape_of(config: Any, where: str) -> ModelShape:
         )
     _refuse_foreign_keys(config, kind, where)
     wanted = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
-    missing = [key for key in wanted if not _whole(config.get(key))]
+    missing = [key for key in wanted if not is_whole(config.get(key), 1, _MOST)]
     if missing:
         raise ProfileError(f"{where}: missing or not a whole number above 0: {', '.join(missing)}")
     heads = config["num_attention_heads"]
@@ -109,16 +110,12 @@ def shape_of(config: Any, where: str) -> ModelShape:
     )
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31
-
-
 def _optional(config: Mapping[str, Any], key: str, where: str) -> int:
     """A whole number, or 0 where the key is absent or null."""
     value = config.get(key)
     if value is None or value == 0:
         return 0
-    if not _whole(value):
+    if not is_whole(value, 1, _MOST):
         raise ProfileError(f"{where}: {key} is {value!r}; it must be a whole number above 0")
     return int(value)
 
@@ -143,7 +140,7 @@ def _refuse_drafters(config: Mapping[str, Any], where: str) -> None:
 def _unmodelled(config: Mapping[str, Any], kind: str) -> str:
     """Why an architecture is refused, with what its config does say about its KV."""
     said = f"model_type {kind!r} is not modelled" if kind else "model_type is absent"
-    kinds = [f"{config[key]} {word}" for key, word in _PARTS if _whole(config.get(key))]
+    kinds = [f"{config[key]} {word}" for key, word in _PARTS if is_whole(config.get(key), 1, _MOST)]
     full = _full_attention(config)
     if full is not None:
         kinds.insert(0, f"KV in {full[0]} of {full[1]} layers")
@@ -163,7 +160,7 @@ def _full_attention(config: Mapping[str, Any]) -> tuple[int, int] | None:
     if isinstance(types, list) and types:
         return types.count("full_attention"), len(types)
     every = config.get("full_attention_interval")
-    if isinstance(layers, int) and isinstance(every, int) and _whole(every):
+    if is_whole(layers) and is_whole(every, 1, _MOST):
         return layers // every, layers
     return None
 
@@ -187,7 +184,7 @@ def _refuse_foreign_keys(config: Mapping[str, Any], kind: str, where: str) -> No
     # Qwen's configs name a window and switch it off.
     if window and config.get("use_sliding_window", kind in ("mistral", "llama")):
         longest = config.get("max_position_embeddings") or 0
-        if not _whole(window) or window < longest:
+        if not is_whole(window, 1, _MOST) or window < longest:
             raise ProfileError(
                 f"{where}: sliding_window is {window!r}; windowed attention is not modelled: the KV cache "
                 "would be wrong"
@@ -206,7 +203,7 @@ def _experts(config: Mapping[str, Any], kind: str, where: str) -> dict[str, int]
             )
         return {}
     keys = (given[0] if given else "num_experts", "num_experts_per_tok", "moe_intermediate_size")
-    missing = [key for key in keys if not _whole(config.get(key))]
+    missing = [key for key in keys if not is_whole(config.get(key), 1, _MOST)]
     if missing:
         raise ProfileError(f"{where}: missing or not a whole number above 0: {', '.join(missing)}")
     count, used, width = (int(config[key]) for key in keys)
@@ -280,4 +277,4 @@ def _bits(block: Mapping[str, Any], method: str, where: str) -> tuple[int, bool]
 def _group(block: Mapping[str, Any]) -> int:
     inner = _weights(_groups(block)[0]).get("group_size") if _groups(block) else None
     value = block.get("group_size", block.get("q_group_size", inner))
-    return value if isinstance(value, int) and _whole(value) else 0
+    return value if isinstance(value, int) and is_whole(value, 1, _MOST) else 0

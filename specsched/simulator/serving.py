@@ -7,9 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ..errors import WorkloadError, nearest
+from ..errors import WorkloadError, is_whole, nearest
 from ..profile import StepProfile
 from ..profile.profile import NO_LIMIT
 
@@ -88,5 +86,5 @@ def kv_capacity(profile: StepProfile, serving: Serving) -> int:
 
 
 def require_whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+    if not is_whole(value, least):
         raise WorkloadError(f"{name} is {value!r}; it must be a whole number of at least {least}")

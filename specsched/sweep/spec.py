@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from ..calibration.calibration import METHODS
-from ..errors import ProfileError, SpecschedError, TraceError, WorkloadError, nearest, plain, quoted
+from ..errors import ProfileError, SpecschedError, TraceError, WorkloadError, is_whole, nearest, plain, quoted
 from ..files.disk import resolve
 from ..files.guard import reading
 from ..files.strict import read_toml
@@ -171,9 +171,8 @@ def _check(where: str, key: str, value: Any) -> None:
             )
     else:
         least = 0 if key == "seeds" else 1
-        whole = isinstance(value, int) and not isinstance(value, bool)
         most = 2**63 - 1 if key == "seeds" else _MOST_COUNT
-        if not whole or not least <= value <= most:
+        if not is_whole(value, least, most):
             raise WorkloadError(
                 f"{where} is {quoted(value)}; it must be a whole number of at least {least}, at most {most}"
             )

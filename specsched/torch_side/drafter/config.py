@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
-from ...errors import FormatError, quoted
+from ...errors import FormatError, is_whole, quoted
 from ...files.guard import reading
 from ...files.reader import Reader, kind_of
 
@@ -223,6 +223,6 @@ def _check_types(values: dict[str, Any], where: str) -> None:
     if not isinstance(ids, list | tuple) or len(ids) > 1000:
         raise read.fail("target_layer_ids", f"is {kind_of(ids)}; it must be a list of up to 1000 layers")
     for i, layer in enumerate(ids):
-        if isinstance(layer, bool) or not isinstance(layer, int) or not -1 <= layer < 1000:
+        if not is_whole(layer, -1, 999):
             raise read.fail(f"target_layer_ids[{i}]", f"is {quoted(layer)}; it must be a layer of the target")
     values["target_layer_ids"] = tuple(ids)

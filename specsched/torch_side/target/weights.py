@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...errors import SpecschedError, quoted
+from ...errors import SpecschedError, is_whole, quoted
 
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
@@ -127,7 +127,7 @@ def _ends(read: Reader, vocabulary: int) -> tuple[int, ...]:
     given = read.document.get("eos_token_id")
     ids = [] if given is None else given if isinstance(given, list) else [given]
     for token in ids:
-        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocabulary:
+        if not is_whole(token, 0, vocabulary - 1):
             raise read.fail("eos_token_id", f"is {quoted(given)}; ids of this model are 0..{vocabulary - 1}")
     return tuple(ids)
 

@@ -1,0 +1,104 @@
+"""What every command that runs a target or a drafter asks for: models, prompts, sampling, device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import SpecschedError
+from ..extras import extra_module
+from .values import Real, Whole
+
+Decorator = Callable[[Any], Any]
+
+target_option = click.option(
+    "--target",
+    default="smollm2",
+    show_default=True,
+    metavar="MODEL",
+    help="tiny, smollm2 or a Hugging Face folder.",
+)
+drafter_option = click.option(
+    "--drafter", required=True, metavar="MODEL", help="A drafter's folder, or a bundled name."
+)
+device_option = click.option(
+    "--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu or cuda."
+)
+
+
+def _prompts_file(ctx: click.Context, param: click.Parameter, value: Path) -> Path:
+    if not os.path.isfile(value):
+        raise SpecschedError(f"no file {str(value)!r}; --prompts is a JSON list of prompts")
+    return value
+
+
+prompts_option = click.option(
+    "--prompts",
+    type=click.Path(path_type=Path),
+    required=True,
+    callback=_prompts_file,
+    metavar="FILE",
+    help="JSON list of {prompt, turns or prompt_ids, domain}, or JSONL.",
+)
+
+
+def temperature_option(default: float) -> Decorator:
+    """`--temperature T`."""
+    return click.option(
+        "--temperature",
+        type=Real(minimum=0),
+        default=default,
+        show_default=True,
+        metavar="T",
+        help="Sampling temperature.",
+    )
+
+
+def length_option(default: int, least: int = 1) -> Decorator:
+    """`--max-tokens N`."""
+    return click.option(
+        "--max-tokens",
+        type=Whole(least, 10**6),
+        default=default,
+        show_default=True,
+        metavar="N",
+        help="Longest output.",
+    )
+
+
+def batch_option(default: int) -> Decorator:
+    """`--batch N`."""
+    return click.option(
+        "--batch",
+        type=Whole(1, 4096),
+        default=default,
+        show_default=True,
+        metavar="N",
+        help="Requests side by side.",
+    )
+
+
+def max_prompt_option(default: int | None = None) -> Decorator:
+    """`--max-prompt N`."""
+    return click.option(
+        "--max-prompt",
+        type=Whole(1, 10**7),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help="Leave out prompts of more tokens.",
+    )
+
+
+def usable_device(name: str) -> str:
+    """`name`, where this machine has it."""
+    torch = extra_module("torch", "torch", "running a drafter")
+    if name != "cpu" and not (name.startswith("cuda") and torch.cuda.is_available()):
+        raise SpecschedError(
+            f"device {name!r} is not there; this machine has: cpu{', cuda' * torch.cuda.is_available()}"
+        )
+    return name
