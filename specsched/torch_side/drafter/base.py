@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...errors import SpecschedError
-from ..target.decoder import RMSNorm, Target, rotate
+from ..target.decoder import RMSNorm, Target, frequencies, rotate
 from .config import DrafterConfig
 from .heads import ConfidenceHead, MarkovHead
 
@@ -118,19 +118,6 @@ class Attention(nn.Module):
         out = out.permute(0, 2, 1, 3, 4) + near.permute(0, 2, 1, 3, 4) @ own[1]
         out = out.reshape(b, a, heads, t, size).transpose(2, 3).reshape(b, a, t, heads * size)
         return self.o_proj(out)
-
-
-class MLP(nn.Module):
-    """SwiGLU, DeepSpec's names."""
-
-    def __init__(self, c: DrafterConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(c.intermediate_size, c.hidden_size, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class DraftContext:
@@ -296,9 +283,8 @@ class Drafter(nn.Module):
 
     def rope(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin [..., head_dim / 2] at int64 positions, computed in float32."""
-        half = torch.arange(0, self.config.head_dim, 2, device=positions.device, dtype=torch.float64)
-        frequency = (self.config.rope_theta ** (-half / self.config.head_dim)).float()
-        angle = positions.float().unsqueeze(-1) * frequency
+        frequency = frequencies(self.config.rope_theta, self.config.head_dim, positions.device)
+        angle = positions.float().unsqueeze(-1) * frequency.float()
         dtype = self.fc.weight.dtype
         return angle.cos().to(dtype), angle.sin().to(dtype)
 

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import FormatError, SpecschedError
-from ..target.decoder import RMSNorm, Target
+from ..target.decoder import MLP, RMSNorm, Target
 from .base import (
-    MLP,
     Attention,
     DraftBlock,
     DraftContext,
@@ -51,7 +50,7 @@ class _Layer(nn.Module):
     def __init__(self, c: DrafterConfig) -> None:
         super().__init__()
         self.self_attn = Attention(c, c.hidden_size)
-        self.mlp = MLP(c)
+        self.mlp = MLP(c.hidden_size, c.intermediate_size)
         self.input_layernorm = RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(c.hidden_size, c.rms_norm_eps)
 

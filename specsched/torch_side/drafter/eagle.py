@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import SpecschedError
-from ..target.decoder import RMSNorm
-from .base import MLP, Attention, DraftBlock, DraftContext, Drafter, Sampler, Teacher, TeacherBatch
+from ..target.decoder import MLP, RMSNorm
+from .base import Attention, DraftBlock, DraftContext, Drafter, Sampler, Teacher, TeacherBatch
 from .base import peak_confidence as _peak
 from .config import DrafterConfig
 
@@ -22,7 +22,7 @@ class _Eagle3Layer(nn.Module):
     def __init__(self, c: DrafterConfig) -> None:
         super().__init__()
         self.self_attn = Attention(c, 2 * c.hidden_size)
-        self.mlp = MLP(c)
+        self.mlp = MLP(c.hidden_size, c.intermediate_size)
         self.hidden_norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.input_layernorm = RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(c.hidden_size, c.rms_norm_eps)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ...profile.shapes import ModelShape
 from ..engine.sampling import laws
+from ..target.decoder import frequencies
 from .attention import Attend, gathered_attention
 from .passes import PAGE, PassInputs
 
@@ -60,7 +61,7 @@ class PagedDecoder:
         self.head = self.embedding if s.tied else self._normal(s.vocab, s.hidden)
         self.norm = self._ones(s.hidden)
         self.layers = [self._layer() for _ in range(s.layers)]
-        self._frequency = rope_theta ** -(torch.arange(0, s.head_dim, 2, device=device) / s.head_dim)
+        self._frequency = frequencies(rope_theta, s.head_dim, device).float()
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self.grow(pages)

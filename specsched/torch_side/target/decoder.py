@@ -46,10 +46,14 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
 
+def frequencies(theta: float, head_dim: int, device: torch.device | str | None = None) -> Tensor:
+    """Angular frequency of each rotary pair, float64[head_dim / 2], radians a token."""
+    return theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float64, device=device) / head_dim)
+
+
 def rope_frequencies(config: TargetConfig, device: torch.device | str = "cpu") -> Tensor:
-    """Angular frequency of each rotary pair, float32[head_dim / 2], radians a token."""
-    exponent = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
-    frequency = config.rope_theta**-exponent
+    """`frequencies` of a target, Llama 3.1's scaling applied, float32[head_dim / 2]."""
+    frequency = frequencies(config.rope_theta, config.head_dim)
     if config.rope_scaling is not None:
         factor, low, high, context = config.rope_scaling
         wavelength = 2 * math.pi / frequency
@@ -84,14 +88,17 @@ class _Attention(nn.Module):
         return self.o_proj(attend(rotate(q, cos, sin), rotate(k, cos, sin), v))
 
 
-class _MLP(nn.Module):
-    def __init__(self, c: TargetConfig) -> None:
+class MLP(nn.Module):
+    """SwiGLU; parameter names are Hugging Face's."""
+
+    def __init__(self, hidden: int, intermediate: int) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(c.intermediate_size, c.hidden_size, bias=False)
+        self.gate_proj = nn.Linear(hidden, intermediate, bias=False)
+        self.up_proj = nn.Linear(hidden, intermediate, bias=False)
+        self.down_proj = nn.Linear(intermediate, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[..., hidden] -> [..., hidden]."""
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -101,7 +108,7 @@ class _Layer(nn.Module):
         self.input_layernorm = RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.self_attn = _Attention(c)
         self.post_attention_layernorm = RMSNorm(c.hidden_size, c.rms_norm_eps)
-        self.mlp = _MLP(c)
+        self.mlp = MLP(c.hidden_size, c.intermediate_size)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos, sin, attend)
