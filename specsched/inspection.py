@@ -169,7 +169,7 @@ def inspect_trace(trace: Trace) -> TraceInspection:
         "licence": trace.metadata.get("licence"),
         "synthetic": trace.synthetic,
         "confidence_sees_token": trace.confidence_sees_token,
-        "output_tokens": _spread(trace.lengths),
+        "output_tokens": _spread(trace.output_tokens),
         "prompt_tokens": _spread(trace.prompt_tokens[trace.starts]),
         "arrivals": trace.arrival_seconds is not None,
         "domains": {

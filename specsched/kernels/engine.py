@@ -215,11 +215,11 @@ def _admit_waiting(world: World, settings: Settings, state: State, rank: int, bl
 
 
 @jit
-def advance(world: World, job: Whole, emitted: int) -> None:
-    """A job emitted tokens: move along its traced request, and on into the next one at its end."""
+def advance(world: World, job: Whole, emitted: int, rows: int) -> None:
+    """A job emitted tokens: move so many rows along its traced request, and on into the next at its end."""
     job[J_EMITTED] += emitted
     job[J_LEFT] -= emitted
-    local = job[J_LOCAL] + emitted
+    local = job[J_LOCAL] + rows
     while local >= world.traced[job[J_TRACED], LENGTH]:
         local -= world.traced[job[J_TRACED], LENGTH]
         job[J_TRACED] = world.traced[job[J_TRACED], NEXT]
@@ -242,7 +242,7 @@ def _commit_decode(world: World, settings: Settings, state: State, rank: int) ->
         job[J_VERIFIED] += length
         job[J_ACCEPTED] += kept
         before = context_tokens(settings, job)
-        advance(world, job, emitted)
+        advance(world, job, emitted, 1 if settings.row_a_step else emitted)
         place[KV_USED] += context_tokens(settings, job) - before
         emitted_all += emitted
         accepted_all += kept
@@ -379,8 +379,8 @@ def _fill_house(world: World, settings: Settings, state: State) -> None:
     state.counts[INITIAL_LEFT] = users
     for j in range(users):
         _inject(world, settings, state, j, j % state.rank.shape[0], 0.0)
-        advance(world, state.jobs[j], world.offset[j])
-        state.counts[EMITTED] += world.offset[j]
+        advance(world, state.jobs[j], world.offset[j, 0], world.offset[j, 1])
+        state.counts[EMITTED] += world.offset[j, 0]
 
 
 @jit

@@ -4,7 +4,8 @@ Words used in the loop:
   rank    one model replica with its own queue, running set and KV cache
   group   `group_size` ranks that step together (data parallel); its slowest rank sets the step
   job     the place that holds one request's state; open loop: job = request, closed loop: a job a user
-A job walks rows `start[traced] + local` of the trace; past the last it goes on in the next traced request.
+A job walks rows `start[traced] + local` of the trace: a row a token, or (an engine's log) a row a step.
+Past the last it goes on in the next traced request.
 State is struct-of-arrays packed by owner: one row a job, one row a rank. A numba tuple of many small arrays
 costs a minute to compile; columns named by the constants below cost none.
 """
@@ -53,7 +54,7 @@ class World(NamedTuple):
     traced: np.ndarray  # int64[m, 3]: first row, rows, traced request a longer output goes on in
     requests: np.ndarray  # int32[n, 3]: traced request, tokens to decode, prompt (closed loop: i modulo n)
     arrival: np.ndarray  # float64[n], sorted, seconds; empty in a closed loop
-    offset: np.ndarray  # int32[users]: tokens the first request of each user has behind it (closed loop)
+    offset: np.ndarray  # int32[users, 2]: tokens and rows the first of each user has behind it (closed loop)
     choices: np.ndarray  # int32[n, 2]: the two ranks that TWO_CHOICES compares; else empty
 
 
@@ -70,6 +71,7 @@ class Settings(NamedTuple):
     chunked: bool  # prompts are prefilled here, in chunks that join decode steps
     batch_tokens: int  # most tokens of a pass that a prefill chunk may fill up to
     capture_limit: int
+    row_a_step: bool  # the trace is an engine's log: a row a step; else a row a token
 
 
 class Plan(NamedTuple):

@@ -24,6 +24,7 @@ class Requests:
     next_request: np.ndarray  # int64[m]: where a longer output goes on
     arrival: np.ndarray  # float64[n], seconds; empty in a closed loop
     offset: np.ndarray  # int32[users]: tokens a user's first request has behind it; empty in an open loop
+    offset_rows: np.ndarray  # int32[users]: rows of the trace that those tokens are
     warnings: tuple[str, ...] = ()  # approximations made in laying a workload on the trace
 
     def with_prompts(self, tokens: int) -> Requests:
@@ -42,13 +43,28 @@ def closed_loop(replay: Replay, users: int, requests: int, seed: int) -> Request
     m = len(replay.length)
     count = -(-(4 * users + 2 * requests + m) // m) * m
     first = shuffled_passes(count, m, seed, ORDER)
-    decode = replay.length[first]
-    uniform = generator(seed, STAGGER).random(users)
+    listed = np.stack([first, replay.length[first], replay.prompt_tokens[first]], axis=1).astype(np.int32)
+    return _staggered(replay, listed, np.arange(m, dtype=np.int64), users, seed)
+
+
+def refilled(replay: Replay, coming: Requests, users: int, requests: int, seed: int) -> Requests:
+    """The requests of a workload in a closed loop of users, in their order, over and over."""
+    listed = coming.requests[coming.requests[:, 1] > 0]
+    times = -(-(4 * users + 2 * requests) // len(listed))
+    return _staggered(replay, np.tile(listed, (times, 1)), coming.next_request, users, seed)
+
+
+def _staggered(
+    replay: Replay, listed: np.ndarray, next_request: np.ndarray, users: int, seed: int
+) -> Requests:
+    """A closed loop over a list of requests, each user's first begun at a random token of it."""
+    offset = np.floor(generator(seed, STAGGER).random(users) * listed[:users, 1]).astype(np.int32)
     return Requests(
-        requests=np.stack([first, decode, replay.prompt_tokens[first]], axis=1).astype(np.int32),
-        next_request=np.arange(m, dtype=np.int64),
+        requests=listed,
+        next_request=next_request,
         arrival=np.empty(0),
-        offset=np.floor(uniform * decode[:users]).astype(np.int32),
+        offset=offset,
+        offset_rows=replay.rows_behind(listed[:users, 0], offset),
     )
 
 
@@ -66,5 +82,6 @@ def open_loop(replay: Replay, trace: Trace, workload: Workload, seed: int) -> Re
         next_request=np.ascontiguousarray(assignment.next_request, dtype=np.int64),
         arrival=np.ascontiguousarray(assignment.arrival, dtype=np.float64),
         offset=np.empty(0, dtype=np.int32),
+        offset_rows=np.empty(0, dtype=np.int32),
         warnings=tuple(assignment.warnings),
     )

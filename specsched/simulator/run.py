@@ -254,6 +254,7 @@ class Run:
             chunked=s.prefill == "chunked",
             batch_tokens=s.batch_tokens,
             capture_limit=NO_LIMIT if limit is None else limit,
+            row_a_step=self.replay.row_a_step,
         )
 
     def _world(self, seed: int) -> kernels.World:
@@ -264,9 +265,9 @@ class Run:
         return kernels.World(
             survival=replay.survival,
             accepted=replay.accepted,
-            traced=np.ascontiguousarray(np.stack([replay.start, replay.length, coming.next_request], axis=1)),
+            traced=np.ascontiguousarray(np.stack([replay.start, replay.rows, coming.next_request], axis=1)),
             requests=coming.requests,
             arrival=coming.arrival,
-            offset=coming.offset,
+            offset=np.stack([coming.offset, coming.offset_rows], axis=1),
             choices=choices,
         )

@@ -9,7 +9,7 @@ the target is fixed, and after emitting n tokens from anchor t the next anchor i
 One second-order caveat: in a real engine a token emitted past the verified prefix is independent of the draft
 at its position, here both come from one row; only a lagged budget, which looks at unverified suffixes of
 earlier steps, can see that coupling. A *sequential* trace is an engine's log of the steps it took; replaying
-another policy on it is an approximation.
+another policy on it is an approximation: its rows are taken one a step, in their order.
 """
 
 from __future__ import annotations
@@ -145,6 +145,15 @@ class Trace:
     def lengths(self) -> np.ndarray:
         """int64[m]: rows of each request; in a dense trace the tokens it decodes."""
         return np.diff(np.r_[self.starts, len(self)])
+
+    @cached_property
+    def output_tokens(self) -> np.ndarray:
+        """int64[m]: tokens each request decodes; those that a log's last step emits belong to it."""
+        if self.mode == "dense":
+            return self.lengths
+        last = self.starts + self.lengths - 1
+        out: np.ndarray = self.position[last] - self.position[self.starts] + self.accepted[last] + 1
+        return out
 
     @cached_property
     def request_ids(self) -> np.ndarray:

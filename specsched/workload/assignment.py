@@ -79,12 +79,7 @@ def traced_requests(trace: Any, seed: int = 0) -> TracedRequests:
     m = len(start)
     if m == 0:
         raise WorkloadError("the trace holds no request; nothing to replay")
-    last = start + length - 1
-    if trace.mode == "dense":
-        tokens = length
-    else:
-        position = np.asarray(trace.position, dtype=np.int64)
-        tokens = position[last] - position[start] + np.asarray(trace.accepted, dtype=np.int64)[last] + 1
+    tokens = np.ascontiguousarray(trace.output_tokens, dtype=np.int64)
     domain = np.ascontiguousarray(np.asarray(trace.domain)[start], dtype=np.int64)
     next_request = np.empty(m, dtype=np.int64)
     for code in np.unique(domain):

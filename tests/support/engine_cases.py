@@ -67,7 +67,9 @@ class Case:
         confidence = sigmoid(self.trace.confidence_logit).tolist()
         accepted = self.trace.accepted.tolist()
         rows = list(zip(confidence, accepted, strict=True))
-        spans = zip(self.trace.starts, self.trace.lengths, strict=True)
+        spans = list(zip(self.trace.starts, self.trace.lengths, strict=True))
+        log = self.trace.mode == "sequential"
+        where = [(self.trace.position[at : at + n] - self.trace.position[at]).tolist() for at, n in spans]
         return Setup(
             profile=self.profile,
             block=self.trace.block_size,
@@ -87,6 +89,7 @@ class Case:
             ranks_per_group=serving.ranks_per_group,
             router=serving.router,
             choices=run._world(self.seed).choices.tolist(),
+            positions=where if log else None,
         )
 
 
@@ -133,13 +136,18 @@ def small_traces(draw: st.DrawFn, most_requests: int = 5, most_rows: int = 9) ->
     logit = draw(st.lists(st.sampled_from(LOGITS), min_size=n * block, max_size=n * block))
     accepted = draw(st.lists(st.integers(0, block), min_size=n, max_size=n))
     prompts = draw(st.lists(st.integers(0, 12), min_size=len(lengths), max_size=len(lengths)))
+    position = np.concatenate([np.arange(length) for length in lengths])
+    log = draw(st.booleans())
+    if log:  # an engine's: a row a step, each some tokens after the one before
+        gaps = draw(st.lists(st.integers(1, 5), min_size=n, max_size=n))
+        position = np.concatenate([np.cumsum(part) for part in np.split(gaps, np.cumsum(lengths)[:-1])])
     return Trace.from_arrays(
         request=np.repeat(np.arange(len(lengths)), lengths),
-        position=np.concatenate([np.arange(length) for length in lengths]),
+        position=position,
         confidence_logit=np.array(logit).reshape(n, block),
         accepted=accepted,
         prompt_tokens=np.repeat(prompts, lengths),
-        metadata={"licence": "CC0"},
+        metadata={"licence": "CC0", "mode": "sequential" if log else "dense"},
     )
 
 

@@ -47,6 +47,7 @@ class Setup:
     ranks_per_group: int = 1
     router: str = "least-outstanding"
     choices: list[list[int]] = field(default_factory=list)
+    positions: list[list[int]] | None = None  # of a log: tokens of the request before each row; a row a step
 
     @property
     def closed(self) -> bool:
@@ -134,7 +135,7 @@ class Engine:
         if s.closed:
             for user, offset in enumerate(s.offsets):
                 first = self.inject(user % s.ranks, 0.0, user)
-                first.emitted, first.left, first.row = offset, first.left - offset, offset
+                first.emitted, first.left, first.row = offset, first.left - offset, self.row_at(first, offset)
         while self.unfinished():
             group = self.end.index(min(self.end))
             now = self.end[group]
@@ -149,6 +150,13 @@ class Engine:
                 self.plan(rank)
             self.execute(group, now)
         return self
+
+    def row_at(self, request: Request, tokens: int) -> int:
+        """The row of the step that an engine with so many tokens behind it was in."""
+        if self.setup.positions is None:
+            return tokens
+        begun = [position <= tokens for position in self.setup.positions[request.traced]]
+        return begun.count(True) - 1
 
     def unfinished(self) -> bool:
         s = self.setup
@@ -327,8 +335,9 @@ class Engine:
             emitted = min(kept + 1, r.left)
             r.steps, r.verified, r.accepted = r.steps + 1, r.verified + length, r.accepted + kept
             emitted_all, kept_all = emitted_all + emitted, kept_all + kept
-            for _ in range(emitted):
-                r.emitted, r.left, r.row = r.emitted + 1, r.left - 1, r.row + 1
+            r.emitted, r.left = r.emitted + emitted, r.left - emitted
+            for _ in range(emitted if s.positions is None else 1):
+                r.row += 1
                 if r.row == len(s.rows[r.traced]):
                     r.traced, r.row = s.goes_on_in[r.traced], 0
         n, drafts = len(rank.decoding), sum(rank.lengths)
