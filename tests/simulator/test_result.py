@@ -302,3 +302,25 @@ def test_shares_count_requests_at_the_promise_too() -> None:
     none = {**result.arrays, "tokens": np.zeros(4), "finish_seconds": result.arrays["ready_seconds"]}
     empty: SimResult = replace(result, arrays=none)
     assert math.isnan(empty.share_at(8.0))
+
+
+@pytest.mark.parametrize("requests", [20, 37, 60, 101])
+def test_the_slow_end_is_what_95_per_cent_reach_and_the_fast_end_what_95_per_cent_do_not_exceed(
+    requests: int,
+) -> None:
+    result = simulate(varied(np.arange(5, 65)), line(), "threshold:0.3", 6, requests=requests)
+    speed, spread = result.tps, result.summary["tps_user"]
+    assert len(np.unique(speed)) > 15, "nearly all distinct: one place up or down shows"
+    reached = [v for v in speed if np.count_nonzero(speed >= v) * 100 >= 95 * len(speed)]
+    assert spread["p05"] == max(reached)
+    bounded = [v for v in speed if np.count_nonzero(speed <= v) * 100 >= 95 * len(speed)]
+    assert spread["p95"] == min(bounded)
+    assert result.share_at(spread["p05"]) >= 0.95
+
+
+def test_a_step_as_fast_as_promised_is_not_failed_by_rounding() -> None:
+    """Steps of 10 ms add up to a little more than they should; at SLA 100 every request is on time."""
+    steady = line(verify={"tokens": [1, 64], "seconds": [0.01, 0.01]})
+    result = simulate(varied([50] * 20), steady, "off", 3, requests=20)
+    assert result.share_at(100.0) == 1.0
+    assert result.share_at(100.0 * (1.0 + 1e-6)) == 0.0
