@@ -26,7 +26,7 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 	touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core
-	$(BIN)/specsched simulate --trace qwen3-4b-chat --sla 120 --out demo-out
+	$(BIN)/specsched simulate --trace qwen3-4b-chat --sla 160 --out demo-out
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2

@@ -23,6 +23,7 @@ from specsched.profile.lint import lint  # noqa: E402
 
 # TensorRT-LLM's tables for dense bfloat16: they are the ones held to end-to-end rows, and vLLM's are noisier.
 COMPOSED = {
+    "h100-sxm_qwen3-4b_bf16_tp1": {"gpu": "h100-sxm", "model": "qwen3-4b", "backend": "trtllm"},
     "h100-sxm_qwen3-8b_bf16_tp1": {"gpu": "h100-sxm", "model": "qwen3-8b", "backend": "trtllm"},
     "h200-sxm_qwen3-14b_bf16_tp1": {"gpu": "h200-sxm", "model": "qwen3-14b", "backend": "trtllm"},
     "h200-sxm_llama-3-70b_fp8_tp4": {"gpu": "h200-sxm", "model": "llama3-70b", "tensor": 4, "dtype": "fp8"},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-QUESTION = ["simulate", "--trace", "qwen3-4b-chat", "--sla", "120"]
+QUESTION = ["simulate", "--trace", "qwen3-4b-chat", "--sla", "160"]
 FIRST, LAST = "<!-- answer -->\n", "<!-- /answer -->"
 
 

@@ -25,10 +25,9 @@ trace_option = click.option(
 )
 profile_option = click.option(
     "--profile",
-    default=DEFAULT_PROFILE,
-    show_default=True,
     metavar="PROFILE",
-    help="Step profile: a .json file, else a bundled name.",
+    help="Step profile: a .json file, else a bundled name. [default: the bundled one of the trace's model, "
+    f"else {DEFAULT_PROFILE}]",
 )
 policy_option = click.option(
     "--policy",
@@ -140,17 +139,31 @@ class Inputs(NamedTuple):
     profile: StepProfile
 
 
-def load_inputs(trace: str, profile: str, enabling_cost: float | None) -> Inputs:
+def load_inputs(trace: str, profile: str | None, enabling_cost: float | None) -> Inputs:
     """Load trace and profile, of another tool's format too; what must be said of them is kept for `said`."""
     from ..profile import load_profile
     from ..trace import load_trace
 
-    step_profile: StepProfile = load_given(profile, "profile", load_profile)
+    confidences: Trace = load_given(trace, "trace", load_trace)
+    step_profile: StepProfile = load_given(profile or profile_of(confidences), "profile", load_profile)
     if enabling_cost is not None:
         step_profile = dataclasses.replace(step_profile, enabling_fraction=enabling_cost)
-    given = Inputs(load_given(trace, "trace", load_trace), step_profile)
-    said().extend(_idle(given.profile))
-    return given
+    said().extend(_idle(step_profile))
+    return Inputs(confidences, step_profile)
+
+
+def profile_of(trace: Trace) -> str:
+    """The bundled profile of the model that `trace` names as its target, else DEFAULT_PROFILE."""
+    from ..files.disk import bundled_names
+    from ..profile import load_profile
+    from ..simulator.mismatch import same_model
+
+    target = trace.metadata.get("target")
+    if isinstance(target, str) and target not in ("", "unknown"):
+        for name in bundled_names("profiles", ".json"):
+            if same_model(target, str(load_profile(name).model.get("name", ""))):
+                return name
+    return DEFAULT_PROFILE
 
 
 def said() -> list[str]:
