@@ -31,6 +31,7 @@ class Hint(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, tuple):
             return value
         key, equals, text = value.partition("=")
+        key = key.replace("-", "_")
         if not equals or not key or not text:
             self.fail(f"{value!r} is not KEY=VALUE, e.g. gpu_count=4", param, ctx)
         for number in (int, float):
@@ -63,7 +64,8 @@ class Hint(click.ParamType):  # type: ignore[type-arg]
     multiple=True,
     metavar="KEY=VALUE",
     help="What IN does not say: gpu, model, gpu_count, memory_bytes, weight_bytes, kv_bytes_per_token, "
-    "licence, name, or what an error asks for; repeat for more.",
+    "licence, name, attention-from (a profile whose attention is borrowed), or what an error asks for; "
+    "repeat for more.",
 )
 @force_option
 @json_option
@@ -85,6 +87,7 @@ def convert(
     \b
     Examples:
       specsched convert sglang_table.json mine.json --hint gpu=H100
+      specsched convert vllm.csv mine.json --hint attention-from=h100-sxm_qwen3-8b_bf16_tp1
       specsched convert h100-sxm_qwen3-8b_bf16_tp1 for_sglang.json --to sglang
       specsched convert mine.json one_dim.json --to sglang-1d --requests 64
       specsched convert sts.json calibration.json

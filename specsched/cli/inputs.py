@@ -48,10 +48,12 @@ calibration_option = click.option(
 )
 prefill_option = click.option(
     "--prefill",
-    type=click.Choice(["disaggregated", "chunked"]),
-    default="disaggregated",
+    type=click.Choice(["auto", "chunked", "disaggregated", "free", "none"]),
+    default="auto",
     show_default=True,
-    help="Prompts arrive prefilled, or their chunks join the decode steps.",
+    help="Whether the engine prefills its prompts, in chunks that join the decode steps (chunked), or they "
+    "arrive prefilled (disaggregated; free and none mean it too). auto: chunked where prefilling takes more "
+    "than 10% of the decoding time at the answer's load and the profile prices it.",
 )
 context_option = click.option(
     "--context",
@@ -148,7 +150,6 @@ def load_inputs(trace: str, profile: str | None, enabling_cost: float | None) ->
     step_profile: StepProfile = load_given(profile or profile_of(confidences), "profile", load_profile)
     if enabling_cost is not None:
         step_profile = dataclasses.replace(step_profile, enabling_fraction=enabling_cost)
-    said().extend(_idle(step_profile))
     return Inputs(confidences, step_profile)
 
 
@@ -167,7 +168,7 @@ def profile_of(trace: Trace) -> str:
 
 
 def said() -> list[str]:
-    """What this command line makes doubtful by itself: files read through another format, idle options."""
+    """What this command line makes doubtful by itself: files read through another format."""
     context = click.get_current_context(silent=True)
     return [] if context is None else context.meta.setdefault("specsched.said", [])
 
@@ -205,40 +206,18 @@ def _in_the_place_of(name: str, wanted: str, kind: str, form: str) -> str:
     return f"{name} holds a {kind} in the format of {form}, where a {wanted} belongs; {told[kind]}"
 
 
-def _idle(profile: StepProfile) -> list[str]:
-    """One sentence for every option given that changes nothing here."""
+def idle(profile: StepProfile, prefill: str | None) -> list[str]:
+    """One sentence for every option typed that changes nothing, with prompts prefilled as they were."""
     context = click.get_current_context(silent=True)
     if context is None:
         return []
+    from ..simulator.idle import idle_settings
+
     options = context.params
-    memory = profile.kv_capacity_tokens() is not None
-    captured = profile.capture_sizes is not None
-    unpriced = "memory alone" if memory else "nothing"
-    reasons = {
-        "batch_tokens": (
-            options.get("prefill") == "disaggregated",
-            "does nothing without --prefill chunked: prompts arrive prefilled",
-        ),
-        "context": (
-            profile.attention is None,
-            f"changes {unpriced}: profile {profile.name!r} states no attention cost",
-        ),
-        "kv_reserve": (not memory, f"does nothing: profile {profile.name!r} does not say its memory"),
-        "graph_bytes": (
-            not (memory and captured),
-            f"does nothing: profile {profile.name!r} captures no sizes, or does not say its memory",
-        ),
-        "sla_fraction": (options.get("sla") is None, "does nothing without --sla"),
-        "enabling_cost": (
-            set(options.get("policies") or ()) == {"off"},
-            "does nothing where no policy drafts",
-        ),
-    }
-    return [
-        f"--{name.replace('_', '-')} {why}"
-        for name, (idle, why) in reasons.items()
-        if idle and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
+    typed = [n for n in options if context.get_parameter_source(n) is ParameterSource.COMMANDLINE]
+    sla, policies = options.get("sla"), options.get("policies") or ()
+    found = idle_settings(profile, typed, prefill=prefill, sla=sla, policies=policies)
+    return [f"--{name.replace('_', '-')} {why}" for name, why in found.items()]
 
 
 def canonical_policies(policies: tuple[str, ...], block_size: int) -> list[str] | None:

@@ -119,4 +119,4 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
             ranks_per_group=options["ranks_per_group"],
             **inputs.serving_options(options),
         )
-    finish(ctx, document, report.plan_text, report.write_plan, options)
+    finish(ctx, given, document, report.plan_text, report.write_plan, options)

@@ -110,7 +110,7 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
             progress=progress,
             **inputs.serving_options(options),
         )
-    finish(ctx, answer, report.answer_text, report.write_answer, options)
+    finish(ctx, given, answer, report.answer_text, report.write_answer, options)
 
 
 def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
@@ -134,7 +134,7 @@ def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
             progress=progress,
             **inputs.serving_options(options),
         )
-    finish(ctx, document, report.runs_text, report.write_runs, options)
+    finish(ctx, given, document, report.runs_text, report.write_runs, options)
 
 
 def _load(options: dict[str, Any]) -> inputs.Inputs:
@@ -142,10 +142,17 @@ def _load(options: dict[str, Any]) -> inputs.Inputs:
 
 
 def finish(
-    ctx: click.Context, document: Mapping[str, Any], text: Any, write: Any, options: dict[str, Any]
+    ctx: click.Context,
+    given: inputs.Inputs,
+    document: Mapping[str, Any],
+    text: Any,
+    write: Any,
+    options: dict[str, Any],
 ) -> None:
     """Print an answer and write its files: the last act of `simulate` and `plan`."""
-    document = {**document, "warnings": [*document.get("warnings", []), *inputs.said()]}
+    prefill = document.get("prefill") or document["settings"]["prefill"]
+    told = [*inputs.said(), *inputs.idle(given.profile, prefill)]
+    document = {**document, "warnings": [*document.get("warnings", []), *told]}
     folder: Path | None = options["out"]
     if options["as_json"]:
         warn(document.get("warnings", []))

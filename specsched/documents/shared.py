@@ -53,6 +53,10 @@ class Summary(TypedDict):
     budget_per_pass: Annotated[float, "drafts verified in a decoding pass"]
     concurrency_mean: Annotated[float, "requests decoding, over time"]
     extrapolated_steps: Annotated[int, "steps past the last point of the profile"]
+    outside_steps: Annotated[
+        dict[str, float],
+        "share of steps below or above what a term was measured at: verify_below, overhead_above, ...",
+    ]
     off_graph_steps: Annotated[int, "steps above the capture limit"]
     preemptions: int
     blocked_steps: Annotated[int, "steps before which a request waited for KV memory"]

@@ -45,6 +45,11 @@ def read(opened: Opened, hints: Hints) -> tuple[Trace, list[str]]:
         short += accepted == len(flags) < depth
         builder.add(name, scores, accepted, None, where)
     notes = ["Scores are the drafted token's own probability: adaptive policies on them are not lossless."]
+    slots = len({name for name, _, _ in steps})
+    notes.append(
+        f"The dump names slots, not requests: all requests of a slot are joined to one ({slots} in all), so "
+        "lengths are those of slots."
+    )
     warnings = []
     if short:
         warnings.append(

@@ -16,6 +16,7 @@ from ..trace import Trace, load_trace
 from . import deepspec, inference_lab, llamacpp, modelopt, specdecbench, specspecs, sts, trtllm
 from .acceptance import SCHEMA as ACCEPTANCE_SCHEMA
 from .acceptance import Acceptance
+from .borrowed import borrow_attention
 from .document import Hints
 from .opened import Opened, open_file
 from .sglang import benchmark as sglang_benchmark
@@ -246,6 +247,7 @@ HINTS: dict[str, type] = {
     **dict.fromkeys(("tensor", "block_size", "graph_batch", "capture_limit", "batch_size"), int),
     **dict.fromkeys(("input_len", "output_len"), int),
     **dict.fromkeys(("min_match", "temperature"), float),
+    "attention_from": str,
     **dict.fromkeys(("draft", "scores", "before", "runs", "select"), object),
 }
 PROFILE_TARGETS = ("specsched", "sglang", "sglang-1d", "trtllm", "vllm")
@@ -280,6 +282,9 @@ def _read(path: str | os.PathLike[str], hints: dict[str, Any]) -> Converted:
         refuse_infinite(opened.data, str(opened.path), FormatError)
     found, notes = form.read(opened, hints)
     objects = tuple(found) if isinstance(found, list) else (found,)
+    if hints.get("attention_from"):
+        objects, more = borrow_attention(objects, hints["attention_from"], str(opened.path))
+        notes = [*notes, *more]
     kinds = {StepProfile: "profile", Trace: "trace", Calibration: "calibration", Acceptance: "acceptance"}
     return Converted(kinds.get(type(objects[0]), form.kind), form.name, objects, tuple(notes))
 

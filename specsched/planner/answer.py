@@ -7,35 +7,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
-import numpy as np
-
 from ..calibration import Calibration
-from ..calibration.holdout import split_and_calibrate
 from ..documents.answer import Answer, Capacity, Crossover, CurveRow, PolicyRow
-from ..documents.shared import CalibrationNote, RunsIn, Summary
+from ..documents.shared import RunsIn, Summary
 from ..errors import WorkloadError
-from ..profile import StepProfile, load_profile
-from ..randomness import check_seed
-from ..schedule import default_policies, make
-from ..simulator import Serving, serving_of
-from ..simulator.noise import prefill_token_seconds
-from ..simulator.replay import Replay
+from ..profile import StepProfile
+from ..schedule import make
+from ..simulator import Serving
+from ..simulator.outside import outside_curve
 from ..simulator.requests import closed_loop
 from ..simulator.run import Run
-from ..simulator.warnings import trace_and_profile_warnings
-from ..trace import Trace, load_trace
+from ..trace import Trace
 from ..workers import map_points
 from .about import about
 from .capacity import Load, Question, Search, capacity_of, curve_loads, ladder
 from .deployment import runs_in
+from .doubts import input_warnings, left_out
 from .headline import headline
+from .inputs import Inputs, Progress, check_promise, load_inputs, once, report_progress
+from .prefill import left_out_by_request, load_of, probe, settle
 
-PREFILL_MATTERS = 0.1  # share of the engine's time that prefill would add, from which on it is said first
 REFERENCE = "hindsight"  # the myopic reference of `hindsight_share`; not a bound
-Progress = Callable[[int, int | None, str], None]  # done, total (None: not known), what
 
 
 def answer(
@@ -66,26 +61,25 @@ def answer(
     requests : measured requests of each run.
     calibration : "sts" or "affine" fits on half the requests and replays the others; None or "none" replays
         raw confidences; or a Calibration, or the path of one.
-    serving, serving_options : see `simulate`.
+    serving, serving_options : see `simulate`; `prefill` may be "auto" (the default: the rule of
+        `planner/prefill.py`).
     workers : threads (default: all cores). The answer does not depend on them.
     progress : called as (loads done, None, policy) from any thread.
 
     Raises SpecschedError children for whatever cannot be run. An SLA that nobody reaches is an answer.
     """
-    trace = trace if isinstance(trace, Trace) else load_trace(trace)
-    profile = profile if isinstance(profile, StepProfile) else load_profile(profile)
-    serving = serving_of(serving, serving_options)
     _check(sla_tps, sla_fraction, requests, concurrency)
-    check_seed(seed)
-    part, calibrated, note = split_and_calibrate(trace, calibration, seed)
-    replay = Replay.of(part, calibrated, block_size)
-    names = policies if policies is not None else default_policies(replay.block_size)
-    made = list({p.name: p for p in (make(name, block_size=replay.block_size) for name in names)}.values())
-    sees = trace.confidence_sees_token
-    question = Question(replay, profile, serving, float(sla_tps), sla_fraction, requests, seed, sees)
-    searches = [Search(question, policy) for policy in made]
+    given = load_inputs(trace, profile, policies, calibration, block_size, seed, serving, serving_options)
+    said: list[str] = []
+    if not given.prefill_asked:
+        given, said = settle(given, probe(given, float(sla_tps), sla_fraction, requests, seed))
+    trace, profile, serving, replay = given.trace, given.profile, given.serving, given.replay
+    question = Question(
+        replay, profile, serving, float(sla_tps), sla_fraction, requests, seed, given.sees_token
+    )
+    searches = [Search(question, policy) for policy in given.policies]
     reference = Search(question, make(REFERENCE, block_size=replay.block_size))
-    _report_progress([*searches, reference], progress)
+    report_progress([*searches, reference], lambda search: len(search.loads), progress)
 
     found = map_points(lambda s: _capacity(s, concurrency), searches, workers)
     loads = curve_loads(question, max(f["capacity"] for f in found))
@@ -106,9 +100,9 @@ def answer(
         "recommended": _recommend(rows),
         "recommended_runs_in": _runs_in(rows, trace),
         "headline": "",
-        "warnings": _warnings(trace, profile, replay, searches, rows, note),
-        "not_modelled": not_modelled(serving),
-        "calibration": note,
+        "warnings": _warnings(given, searches, rows, said),
+        "not_modelled": left_out(serving, "arrivals (a closed loop: every user asks again at once)"),
+        "calibration": given.note,
         "settings": {
             "requests": requests,
             "seed": seed,
@@ -127,10 +121,7 @@ def answer(
 
 
 def _check(sla_tps: float, share: float, requests: int, concurrency: Sequence[int] | None) -> None:
-    if not (np.isfinite(sla_tps) and sla_tps > 0):
-        raise WorkloadError(f"the SLA is {sla_tps} tokens/s; it must be a positive number such as 80")
-    if not 0.0 < share <= 1.0:
-        raise WorkloadError(f"the SLA fraction is {share}; it is the share of requests, above 0 and up to 1")
+    check_promise(sla_tps, share)
     if requests < 20:
         raise WorkloadError(
             f"{requests} measured requests say nothing about a share of them; give 20 or more"
@@ -140,18 +131,6 @@ def _check(sla_tps: float, share: float, requests: int, concurrency: Sequence[in
             raise WorkloadError(f"concurrency {load} cannot be run; give whole numbers from 1 to 1000000")
     if concurrency is not None and len(concurrency) == 0:
         raise WorkloadError("the list of concurrencies is empty; give one or more, such as 1,2,4,8")
-
-
-def _report_progress(searches: list[Search], progress: Progress | None) -> None:
-    if progress is None:
-        return
-    for search in searches:
-        name = search.policy.name
-
-        def done(load: int, name: str = name) -> None:
-            progress(sum(len(s.loads) for s in searches), None, name)
-
-        search.done = done
 
 
 def _capacity(search: Search, concurrency: Sequence[int] | None) -> Capacity:
@@ -270,68 +249,40 @@ def crossovers(searches: list[Search], loads: list[int]) -> list[Crossover]:
     return found
 
 
-def _warnings(
-    trace: Trace,
-    profile: StepProfile,
-    replay: Replay,
-    searches: list[Search],
-    rows: list[PolicyRow],
-    note: CalibrationNote,
-) -> list[str]:
-    """Each warning once: of the inputs, then of the runs."""
-    said = prefill_left_out(profile, replay, searches[0].question.serving, rows)
-    said += trace_and_profile_warnings(trace, profile, replay.block_size)
+def _warnings(given: Inputs, searches: list[Search], rows: list[PolicyRow], first: list[str]) -> list[str]:
+    """Each warning once: `first`, those of the inputs, then of the runs."""
+    said: list[str] = []
+    full = max(rows, key=lambda row: row["capacity"])
+    if full["at_capacity"] is not None:
+        held = f"{full['capacity']} users of {full['policy']}"
+        load = load_of(given, dict(full["at_capacity"]), held, given.serving.replicas)
+        first = [*first, *left_out_by_request(given, load)]
     for search, row in zip(searches, rows, strict=True):
         name = search.policy.name
         at = search.loads.get(row["capacity"] or 1)
         said += at.result.warnings if at is not None and at.result is not None else []
-        beyond = [
-            c
-            for c, x in search.loads.items()
-            if x.result is not None and x.result.summary["extrapolated_steps"]
-        ]
-        if beyond and min(beyond) > row["capacity"]:
-            said.append(
-                f"{name} from {min(beyond)} users on is extrapolated past the last point of the profile"
-            )
+        said += _beyond(search, row["capacity"])
         refused = [c for c, load in search.loads.items() if load.result is None]
         if refused:
             said.append(
-                f"profile {profile.name!r} has no cost for passes that {name} needs at {min(refused)} users"
+                f"profile {given.profile.name!r} has no cost for passes that {name} needs at {min(refused)} "
+                "users"
             )
-    if note["method"] == "none":
-        said.append("confidences are used raw, uncalibrated")
-    return list(dict.fromkeys(said))
+    outside = {
+        s.policy.name: {c: x.result.summary["outside_steps"] for c, x in s.loads.items() if x.result}
+        for s in searches
+    }
+    held_at = {row["policy"]: row["capacity"] for row in rows}
+    return once(first, input_warnings(given), said, outside_curve(given.profile, outside, held_at))
 
 
-def prefill_left_out(
-    profile: StepProfile, replay: Replay, serving: Serving, rows: list[PolicyRow]
-) -> list[str]:
-    """How much more the engine would work if it prefilled the prompts itself, where that is much.
-
-    Estimated at the load of the policy with most users: requests/s times the mean prompt times what a token
-    more costs in a pass. From PREFILL_MATTERS of the engine's time on it is said.
-    """
-    full = max(rows, key=lambda row: row["capacity"])
-    summary = full["at_capacity"]
-    if serving.prefill != "disaggregated" or summary is None:
-        return []
-    prompt = float(replay.prompt_tokens.mean())
-    token = prefill_token_seconds(profile, summary["tokens_per_pass"])
-    finished = summary["throughput"] / serving.replicas / float(replay.length.mean())  # requests/s
-    share: float = finished * prompt * token
-    if share < PREFILL_MATTERS:
+def _beyond(search: Search, capacity: int) -> list[str]:
+    """Loads of a curve past the last point of verify, where the capacity itself is not."""
+    beyond = [
+        c for c, x in search.loads.items() if x.result is not None and x.result.summary["extrapolated_steps"]
+    ]
+    if not beyond or min(beyond) <= capacity:
         return []
     return [
-        f"prefill is left out: with prompts of {prompt:,.0f} tokens (mean) it would take the engine about "
-        f"{share:.0%} more of its time at {full['capacity']} users of {full['policy']} (an estimate); "
-        "--prefill chunked prices it, unless other engines prefill"
+        f"{search.policy.name} from {min(beyond)} users on is extrapolated past the last point of the profile"
     ]
-
-
-def not_modelled(serving: Serving) -> list[str]:
-    """What the answer leaves out, for the line that says so."""
-    left_out = ["network and detokenisation", "other tenants of the GPU"]
-    if serving.prefill == "disaggregated":
-        left_out.insert(0, "prefill (prompts arrive prefilled)")
-    return [*left_out, "arrivals (a closed loop: every user asks again at once)"]

@@ -110,7 +110,7 @@ class Search:
         held = waited <= MOST_BLOCKED * steps
         spare = float((speed >= TO_SPARE * q.sla_tps).mean())
         beyond = result.summary["extrapolated_steps"] / max(result.summary["steps"], 1)
-        priced = beyond <= MOST_BEYOND or not _clamps(q.profile)
+        priced = beyond <= MOST_BEYOND or not clamps(q.profile)
         return Load(concurrency, result, found, low, high, held, spare, priced, noise)
 
     def _path(self, rungs: list[int]) -> Iterator[int]:
@@ -194,7 +194,7 @@ class Search:
         return "speed" if load.held else "memory"
 
 
-def _clamps(profile: StepProfile) -> bool:
+def clamps(profile: StepProfile) -> bool:
     """Whether the profile goes on flat past its last point, as some engines read their own tables.
 
     Their schedulers may; a clock that does makes any number of users free. Capacity ends there instead.

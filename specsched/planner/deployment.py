@@ -19,20 +19,24 @@ _ENGINES = {
 _NOBODY = "no released engine: it needs a scheduler of your own"
 
 
+def decides_by_confidences(policy: str) -> bool:
+    """Whether a policy (its name) reads the drafter's confidences."""
+    return policy.split(":")[0] not in ("off", "fixed", "batch-table", "hindsight")
+
+
 def runs_in(policy: str, trace: Trace) -> RunsIn:
     """{engines: where this policy runs today, confidences: whether the trace's are real, said: one line}."""
     kind = policy.split(":")[0]
     engines = _ENGINES.get(kind, _NOBODY)
-    needs = kind not in ("off", "fixed", "batch-table")
-    invented = bool(trace.metadata.get("synthetic"))
+    needs, made_up = decides_by_confidences(policy), trace.synthetic
     said = f"{policy} runs in {engines}."
-    if needs and invented:
+    if needs and made_up:
         said += (
-            " It decides by confidences, and those of this trace are invented (synthetic), not a drafter's: "
-            "record a trace with a confidence head before deploying it."
+            " It decides by confidences, and those of this trace are invented: record a trace with a "
+            "confidence head before deploying it."
         )
     elif needs:
         said += " It decides by confidences: the drafter must give one for every draft token."
     confidences: Literal["not needed", "invented", "recorded"]
-    confidences = "not needed" if not needs else "invented" if invented else "recorded"
+    confidences = "not needed" if not needs else "invented" if made_up else "recorded"
     return {"engines": engines, "confidences": confidences, "said": said}

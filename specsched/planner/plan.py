@@ -9,36 +9,33 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from ..calibration import Calibration
-from ..calibration.holdout import split_and_calibrate
 from ..documents.plan import Plan, PlanRow
-from ..documents.shared import About, CalibrationNote
 from ..errors import WorkloadError
-from ..profile import StepProfile, load_profile
-from ..schedule import default_policies, make
-from ..simulator import Serving, serving_of
-from ..simulator.replay import Replay
+from ..profile import StepProfile
+from ..simulator import Serving
 from ..simulator.serving import MAX_RUNNING
-from ..simulator.warnings import trace_and_profile_warnings
-from ..trace import Trace, load_trace
+from ..trace import Trace
 from ..workers import map_points
 from ..workload import Workload, gamma_burst, portion, prolonged
 from .about import about
 from .deployment import runs_in
+from .doubts import input_warnings, left_out
 from .fleet import Z95, Fleet, Traffic, Trial, at_rate, confirmed, work_noise
 from .hours import hours
+from .inputs import AUTO, Inputs, Progress, check_promise, load_inputs, once, report_progress
 from .margin import worth
+from .prefill import left_out_by_request, load_of, probe, settle
 
 MOST_REQUESTS = 5_000_000  # of a trial drawn at a rate: 2 GB of jobs
 LONGEST, WINDOW = 12_000, 3_000  # requests of a file replayed whole; of the busiest window of a longer one
 LEAN = 1.0  # standard errors of the work by which the answer leans to the safe side
 RESIDENCES = 20  # a trial lasts at least so many stays of a request, for a fleet to reach its steady state
-Progress = Callable[[int, int | None, str], None]
 
 
 def plan(
@@ -67,7 +64,7 @@ def plan(
     ----------
     rate : requests per second of the whole fleet, gaps of this `burstiness` (1: Poisson); or `workload`: any
         arrivals, whole, or their busiest window where they are many; repeated where they end too soon.
-    ttft_ms : longest time from arrival to the first token; needs `prefill="chunked"`.
+    ttft_ms : longest time from arrival to the first token; the engine prefills then.
     gpu_cost : price of a GPU hour, for cost per million output tokens.
     fraction : share of requests that must reach the SLA (and the time to first token).
     requests : fewest requests of a trial with `rate`; more are drawn where a trial would end too soon. Of a
@@ -77,12 +74,15 @@ def plan(
 
     Raises SpecschedError children for what cannot be run. A speed nobody reaches is an answer: engines None.
     """
-    trace = trace if isinstance(trace, Trace) else load_trace(trace)
-    profile = profile if isinstance(profile, StepProfile) else load_profile(profile)
-    serving = serving_of(serving, serving_options, replicas=serving_options.get("ranks_per_group", 1))
-    _check(sla_tps, fraction, rate, workload, ttft_ms, gpu_cost, serving)
-    part_of_trace, calibrated, note = split_and_calibrate(trace, calibration, seed)
-    replay = Replay.of(part_of_trace, calibrated)
+    _check(sla_tps, fraction, rate, workload, ttft_ms, gpu_cost)
+    if ttft_ms is not None and serving is None and serving_options.get("prefill", AUTO) == AUTO:
+        serving_options = serving_options | {"prefill": "chunked"}  # the first token's time is asked for
+    given = load_inputs(
+        *(trace, profile, policies, calibration, None, seed, serving, serving_options),
+        replicas=serving_options.get("ranks_per_group", 1),
+    )
+    _check_first_token(ttft_ms, given.serving)
+    replay = given.replay
     lengths = replay.length if workload is None or workload.output_tokens is None else workload.output_tokens
     least = RESIDENCES * float(lengths.mean()) / sla_tps
     whole, part = workload, None
@@ -97,22 +97,22 @@ def plan(
         workload, part, said = portion(workload, least, most)
         _refuse_endless(workload.rate, sla_tps, least * workload.rate)
         workload = prolonged(workload, least)
+    first: list[str] = []
+    if not given.prefill_asked:
+        own = {"prompts": workload.prompt_tokens, "lengths": workload.output_tokens}
+        given, first = settle(given, probe(given, float(sla_tps), fraction, requests, seed, **own))
+    said = [*first, *said]
     traffic = Traffic(
-        *(part_of_trace, replay, profile, serving, workload, float(sla_tps)),
+        *(given.part, replay, given.profile, given.serving, workload, float(sla_tps)),
         *(None if ttft_ms is None else ttft_ms / 1000.0, fraction, seed, least),
     )
-    names = policies if policies is not None else default_policies(replay.block_size)
-    fleets = [Fleet(traffic, make(name, block_size=replay.block_size)) for name in dict.fromkeys(names)]
-    if progress is not None:
-        for fleet in fleets:
-            fleet.done = lambda name=fleet.policy.name: progress(  # type: ignore[misc]
-                sum(len(f.trials) for f in fleets), None, name
-            )
+    fleets = [Fleet(traffic, policy) for policy in given.policies]
+    report_progress(fleets, lambda fleet: len(fleet.trials), progress)
     rows = map_points(lambda fleet: _row(fleet, gpu_cost, whole is None), fleets, workers)
     asked = rate if rate is not None else workload.rate
-    document = _document(traffic, fleets, rows, note, asked, ttft_ms, gpu_cost, about(trace, profile))
+    document = _document(given, traffic, fleets, rows, asked, ttft_ms, gpu_cost)
     document["portion"] = part
-    document["warnings"] = [*said, *document["warnings"]]
+    document["warnings"] = once(said, document["warnings"])
     best = document["recommended"]
     if best is not None and whole is not None and whole.recorded:
         fleet = fleets[[row["policy"] for row in rows].index(best)]
@@ -129,14 +129,13 @@ def _refuse_endless(rate: float, sla_tps: float, requests: float) -> None:
 
 
 def _document(
+    given: Inputs,
     traffic: Traffic,
     fleets: list[Fleet],
     rows: list[PlanRow],
-    note: CalibrationNote,
     rate: float,
     ttft_ms: float | None,
     gpu_cost: float | None,
-    origins: About,
 ) -> Plan:
     """The document `specsched/plan/1`."""
     best, serving, workload = _recommended(rows), traffic.serving, traffic.workload
@@ -161,7 +160,7 @@ def _document(
         "marginal": worth(traffic, fleets[rows.index(best)].policy, best["engines"])
         if best and best["engines"]
         else None,
-        "calibration": note,
+        "calibration": given.note,
         "settings": {
             "prefill": serving.prefill,
             "router": serving.router,
@@ -169,11 +168,11 @@ def _document(
             "max_running": serving.max_running or MAX_RUNNING,
             "seed": traffic.seed,
         },
-        "warnings": _warnings(traffic, fleets, rows),
-        "not_modelled": _not_modelled(serving),
+        "warnings": _warnings(given, traffic, fleets, rows),
+        "not_modelled": left_out(serving),
         "portion": None,
         "hours": None,
-        "about": origins,
+        "about": about(given.trace, given.profile),
     }
     document["headline"] = headline(document)
     return document
@@ -186,21 +185,20 @@ def _check(
     workload: Workload | None,
     ttft_ms: float | None,
     gpu_cost: float | None,
-    serving: Serving,
 ) -> None:
-    for name, value in (("SLA", sla_tps), ("rate", rate), ("ttft_ms", ttft_ms), ("gpu_cost", gpu_cost)):
+    check_promise(sla_tps, fraction)
+    for name, value in (("rate", rate), ("ttft_ms", ttft_ms), ("gpu_cost", gpu_cost)):
         if value is not None and not (np.isfinite(value) and value > 0):
             raise WorkloadError(f"{name} is {value}; it must be a positive number")
-    if not 0.0 < fraction <= 1.0:
-        raise WorkloadError(
-            f"the SLA fraction is {fraction}; it is the share of requests, above 0 and up to 1"
-        )
     if (rate is None) == (workload is None):
         raise WorkloadError(
             "give either a rate or a workload, and not both; `workload.scaled(rate)` joins them"
         )
     if workload is not None and len(workload) < 20:
         raise WorkloadError(f"{len(workload)} arrivals say nothing about a share of them; give 20 or more")
+
+
+def _check_first_token(ttft_ms: float | None, serving: Serving) -> None:
     if ttft_ms is not None and serving.prefill != "chunked":
         raise WorkloadError(
             "a time to first token needs prefill in the engine: add prefill chunked (disaggregated prompts "
@@ -302,21 +300,24 @@ def _recommended(rows: list[PlanRow]) -> PlanRow | None:
     return min(able, key=lambda row: (row["engines"], -row["tps_user"].get("p05", 0.0)), default=None)
 
 
-def _warnings(traffic: Traffic, fleets: list[Fleet], rows: list[PlanRow]) -> list[str]:
-    said = trace_and_profile_warnings(traffic.trace, traffic.profile, traffic.replay.block_size)
-    said += traffic.coming.warnings  # those of the workload among them
+def _warnings(given: Inputs, traffic: Traffic, fleets: list[Fleet], rows: list[PlanRow]) -> list[str]:
+    """Each warning once: what was left out by request, those of the inputs, the arrivals, the runs."""
+    first: list[str] = []
+    said = list(traffic.coming.warnings)  # those of the workload among them
+    workload = traffic.workload
     for fleet, row in zip(fleets, rows, strict=True):
-        if row["engines"] is not None:
-            result = fleet.at(row["engines"]).result
-            said += result.warnings if result is not None else []
-    return list(dict.fromkeys(said))
-
-
-def _not_modelled(serving: Serving) -> list[str]:
-    left_out = ["network and detokenisation", "failures and restarts", "prefix caching"]
-    if serving.prefill == "disaggregated":
-        left_out.insert(0, "prefill and the GPUs it needs (prompts arrive prefilled)")
-    return left_out
+        result = fleet.at(row["engines"]).result if row["engines"] is not None else None
+        if result is None or row["engines"] is None:
+            continue
+        said += result.warnings
+        if not first:
+            own = {"prompts": workload.prompt_tokens, "lengths": workload.output_tokens}
+            ranks = row["engines"] * traffic.serving.ranks_per_group
+            load = load_of(
+                given, result.summary, f"{row['engines']} engines of {row['policy']}", ranks, **own
+            )
+            first = left_out_by_request(given, load)
+    return once(first, input_warnings(given), said)
 
 
 def headline(document: Plan) -> str:

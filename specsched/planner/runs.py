@@ -6,21 +6,25 @@ import math
 from collections.abc import Sequence
 from typing import Any, cast
 
-from .. import schedule
-from ..calibration import Calibration, split_and_calibrate
+from ..calibration import Calibration
 from ..documents.runs import RunRow, Runs
 from ..profile import StepProfile
-from ..simulator import Serving, SimResult, serving_of, simulate
+from ..schedule import Policy
+from ..simulator import Serving, SimResult, simulate
 from ..simulator.backlog import STAYS
+from ..simulator.prefill import Load
 from ..trace import Trace
 from ..workers import Progress, map_points
 from ..workload import Workload, parse_arrivals, portion, prolonged
 from .about import about
+from .doubts import input_warnings, left_out
+from .inputs import Inputs, load_inputs, once
+from .prefill import PROBE, left_out_by_request, load_of, prompt_tokens, settle
 
 LONGEST = 20_000  # requests of a file replayed whole; a longer one gives its busiest window
 LENGTHENED = 100_000  # requests to which a run too short to settle is lengthened at most
 LENGTHENINGS = 3
-NOT_MODELLED = ["network and detokenisation", "failures and restarts"]
+TYPICAL_PASS = 64.0  # tokens of a decoding pass, where none has run yet
 
 
 def runs(
@@ -46,26 +50,30 @@ def runs(
     with an SLA (tokens/s), the share of requests that reach it. `serving`: a `Serving`, or its fields as
     keywords.
     """
-    settings = serving_of(serving, serving_options)
-    names = list(policies) if policies else schedule.default_policies(block_size or trace.block_size)
-    replayed, fitted, note = split_and_calibrate(trace, calibration, seed)
+    given = load_inputs(
+        trace, profile, policies or None, calibration, block_size, seed, serving, serving_options
+    )
     workload = parse_arrivals(arrivals, requests=requests, seed=seed)
     part = None
     said: list[str] = []
     if workload is not None and workload.recorded:
         workload, part, said = portion(workload, 0.0, max(requests, LONGEST))
     loads: list[int | None] = [None] if workload is not None else list(concurrency or ())
+    if not given.prefill_asked:
+        given, first = settle(given, _load(given, workload, loads, requests, seed))
+        said = [*first, *said]
+    settings = given.serving
 
-    def one(point: tuple[str, int | None]) -> tuple[RunRow, SimResult]:
+    def one(point: tuple[Policy, int | None]) -> tuple[RunRow, SimResult]:
         policy, load = point
         result = simulate(
-            replayed,
-            profile,
+            given.part,
+            given.profile,
             policy,
             concurrency=load,
             requests=requests,
             seed=seed,
-            calibration=fitted,
+            calibration=given.calibrated,
             workload=workload,
             block_size=block_size,
             log_steps=1,
@@ -79,7 +87,7 @@ def runs(
             row["backlog"] = result.backlog._asdict() | {"grows": result.backlog.grows}
         return cast(RunRow, row | result.summary), result
 
-    points = [(policy, load) for policy in names for load in loads]
+    points = [(policy, load) for policy in given.policies for load in loads]
     done = map_points(one, points, workers, progress)
     for _ in range(LENGTHENINGS):
         longer = _lengthened(workload, [result for _, result in done])
@@ -87,10 +95,13 @@ def runs(
             break
         workload = longer
         done = map_points(one, points, workers, progress)
+    busiest = max((result for _, result in done), key=lambda result: result.summary["throughput"])
+    load = load_of(given, busiest.summary, f"the load of {busiest.policy}", settings.replicas)
+    said = [*left_out_by_request(given, load), *said]
     return {
         "schema": "specsched/runs/1",
-        "profile": profile.name,
-        "trace": trace.name,
+        "profile": given.profile.name,
+        "trace": given.trace.name,
         "arrivals": arrivals,
         "rate": workload.rate if workload is not None else None,
         "burstiness": workload.burstiness if workload is not None else None,
@@ -99,15 +110,36 @@ def runs(
         "portion": part,
         "prefill": settings.prefill,
         "sla_tps": sla_tps,
-        "calibration": note,
-        "warnings": list(dict.fromkeys([*said, *(w for _, result in done for w in result.warnings)])),
-        "not_modelled": (
-            ["prefill (prompts arrive prefilled)"] if settings.prefill == "disaggregated" else []
-        )
-        + NOT_MODELLED,
+        "calibration": given.note,
+        "warnings": once(said, input_warnings(given), *(result.warnings for _, result in done)),
+        "not_modelled": left_out(settings),
         "runs": [row for row, _ in done],
-        "about": about(trace, profile),
+        "about": about(given.trace, given.profile),
     }
+
+
+def _load(
+    given: Inputs, workload: Workload | None, loads: Sequence[int | None], requests: int, seed: int
+) -> Load:
+    """The load at which prefill is estimated: the arrivals', else the largest number of users."""
+    if workload is not None:
+        own = prompt_tokens(given, workload.prompt_tokens)
+        return Load(workload.rate, TYPICAL_PASS, own, f"{workload.rate:.3g} requests/s")
+    most = max((load for load in loads if load is not None), default=1)
+    policy = given.policies[0]
+    few = simulate(
+        given.part,
+        given.profile,
+        policy,
+        concurrency=most,
+        requests=min(requests, PROBE),
+        seed=seed,
+        calibration=given.calibrated,
+        block_size=given.replay.block_size,
+        log_steps=0,
+        serving=given.serving,
+    )
+    return load_of(given, few.summary, f"{most} users of {policy.name}", given.serving.replicas)
 
 
 def _lengthened(workload: Workload | None, results: Sequence[SimResult]) -> Workload | None:

@@ -249,6 +249,16 @@ class StepProfile:
         past_eager = tokens > self.eager.x[-1] if self.eager is not None else np.zeros(tokens.shape, bool)
         return np.where(tokens > self.graph_limit, past_eager, past)
 
+    def below(self, tokens: Any) -> np.ndarray:
+        """bool, shape of `tokens`: the cost of B lies below the first point of the curve it is read from."""
+        tokens = np.asarray(tokens, dtype=np.int64)
+        short = self.pad(tokens) < self.verify.x[0]
+        if self.graph_limit is None:
+            out: np.ndarray = short
+            return out
+        short_eager = tokens < self.eager.x[0] if self.eager is not None else np.zeros(tokens.shape, bool)
+        return np.where(tokens > self.graph_limit, short_eager, short)
+
     def _base(self, requests: int, context_tokens: float, draft: bool, sync: bool) -> float:
         """What a step costs whatever its B; the order of these additions is part of the contract."""
         base = self.bias_seconds + (

@@ -31,9 +31,10 @@ class SimResult:
     `summary` keys: `throughput` (output tokens/s, all engines together), `tps_user` {mean, p05, p50, p95},
     `emitted_per_step` (a request and step), `verify_tokens_per_request` (1 + ℓ), `rejected_share`,
     `step_seconds`, `concurrency_mean` (requests decoding, over time), `extrapolated_steps`,
-    `off_graph_steps`, `preemptions`, `blocked_steps` (a request waited for KV memory), `full_steps` (for
-    a place), `seconds` and `steps` of the measured window, `requests`, `distinct_requests`,
-    `ttft_seconds` {mean, p50, p95} where prefill is simulated, `intervals` (95 %, bootstrap over traced
+    `outside_steps` ({term_side: share of the steps outside the points of a term}), `off_graph_steps`,
+    `preemptions`, `blocked_steps` (a request waited for KV memory), `full_steps` (for a place), `seconds`
+    and `steps` of the measured window, `requests`, `distinct_requests`, `ttft_seconds` {mean, p50, p95}
+    where prefill is simulated, `intervals` (95 %, bootstrap over traced
     requests) of the headline figures.
     """
 

@@ -21,6 +21,7 @@ from ..schedule import Lagged, Policy, is_bundled, make
 from ..trace import Trace, load_trace
 from .backlog import backlog, steadiness_warnings
 from .mismatch import long_requests, prefill_twice, refuse_long_context
+from .outside import SAMPLED, outside_steps
 from .replay import ROUTE, Replay
 from .requests import Requests, closed_loop, open_loop
 from .result import SimResult, summarise
@@ -176,6 +177,9 @@ class Run:
             seed=seed if bootstrap else None,
             competes=policy.weighs_costs,
         )
+        log = state.log[: count[columns.RECORDED]]
+        begin, end = float(real[columns.W_START]), float(real[columns.W_END])
+        summary["outside_steps"] = outside_steps(self.profile, policy, log, begin, end)
         trend = None
         if not self.closed and self.measured > 1:
             trend = backlog(state.times[:, columns.ARRIVAL], state.times[:, columns.FINISH])
@@ -189,7 +193,7 @@ class Run:
             ],
             replay=self.replay,
             arrays=arrays,
-            log=state.log[: count[columns.RECORDED]],
+            log=log if self.log_steps > 1 else log[:0],
             log_stride=int(count[columns.STRIDE]),
             counts=self._counts(state),
             backlog=trend,
@@ -237,9 +241,9 @@ class Run:
         jobs = len(self.coming.offset) if self.closed else self.measured
         lag = policy.lag if isinstance(policy, Lagged) else 0
         groups = s.replicas // s.ranks_per_group
-        return kernels.make_state(
-            self.measured, jobs, s.replicas, groups, self.max_running, lag, self.log_steps
-        )
+        # A log that nobody asked for is kept short, to tell what lies outside the measured points.
+        rows = self.log_steps if self.log_steps > 1 else SAMPLED
+        return kernels.make_state(self.measured, jobs, s.replicas, groups, self.max_running, lag, rows)
 
     def _settings(self) -> kernels.Settings:
         s, limit = self.serving, self.profile.graph_limit

@@ -11,6 +11,7 @@ from ..schedule import Policy
 from ..trace import Trace
 from . import intervals
 from .mismatch import mismatch
+from .outside import outside_warning
 
 
 def trace_and_profile_warnings(trace: Trace, profile: StepProfile, block_size: int) -> list[str]:
@@ -29,6 +30,10 @@ def trace_and_profile_warnings(trace: Trace, profile: StepProfile, block_size: i
         )
     if profile.attention is None:
         warnings.append(f"profile {profile.name!r} states no attention cost: context makes no step slower")
+    elif profile.provenance.get("attention"):
+        warnings.append(
+            f"attention of profile {profile.name!r} is assumed: {profile.provenance['attention']}"
+        )
     kernels_only = profile.provenance.get("method") in ("composed", "roofline") and not profile.bias_seconds
     if profile.overhead is None or kernels_only:
         warnings.append(
@@ -56,6 +61,7 @@ def run_warnings(
         warnings.append(
             f"{policy.name}: {share:.1%} of steps lie past the last point of profile {profile.name!r}"
         )
+    warnings += outside_warning(profile, policy.name, summary["outside_steps"])
     if summary["distinct_requests"] < intervals.FEWEST_REQUESTS:
         warnings.append(
             f"only {summary['distinct_requests']} distinct traced requests: intervals are rough; "

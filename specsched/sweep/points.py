@@ -11,7 +11,9 @@ from ..calibration.holdout import split_and_calibrate
 from ..errors import SpecschedError
 from ..profile import StepProfile, load_profile
 from ..schedule import Policy, make
-from ..simulator import simulate
+from ..simulator import Serving, SimResult, simulate
+from ..simulator.idle import idle_settings
+from ..simulator.prefill import Load, left_out
 from ..trace import Trace, load_trace
 from ..workers import map_points
 from ..workload import Workload, load_workload, parse_arrivals
@@ -106,6 +108,7 @@ def run_point(point: Point, inputs: Inputs) -> Row:
             **settings,
         )
         warnings = [*(workload.warnings if workload is not None else []), *result.warnings]
+        warnings += _settings_warnings(point, _needed(inputs.profiles[point.profile]), result, workload)
         row |= {"lossless": result.lossless, "warnings": list(dict.fromkeys(warnings))}
         if sla is not None:
             row["share_at_sla"] = result.share_at(sla)
@@ -114,6 +117,32 @@ def run_point(point: Point, inputs: Inputs) -> Row:
         kind = "" if isinstance(e, SpecschedError) else f"{type(e).__name__}: "
         row |= {"status": "failed", "error": f"{kind}{e}"}
     return row
+
+
+def _settings_warnings(
+    point: Point, profile: StepProfile, result: SimResult, workload: Workload | None
+) -> list[str]:
+    """Settings of [run] that do nothing here, and prefill that is left out although it is much."""
+    prefill = point.settings.get("prefill", Serving.prefill)
+    idle = idle_settings(
+        profile,
+        point.settings,
+        prefill=prefill,
+        sla=point.settings.get("sla"),
+        policies=[point.policy],
+    )
+    said = [f"run.{name} {why}" for name, why in idle.items()]
+    if prefill != "disaggregated":
+        return said
+    replay, own = result.replay, workload
+    prompts = own.prompt_tokens if own is not None and own.prompt_tokens is not None else replay.prompt_tokens
+    lengths = own.output_tokens if own is not None and own.output_tokens is not None else replay.length
+    context = point.settings.get("context")
+    prompt = float(context if context is not None else prompts.mean())
+    engines = point.settings.get("replicas", 1)
+    rate = result.summary["throughput"] / engines / float(lengths.mean())
+    load = Load(rate, result.summary["tokens_per_pass"], prompt, f"{point.load} of {result.policy}")
+    return said + left_out(profile, load)
 
 
 def _workload(point: Point, inputs: Inputs, requests: int) -> Workload | None:

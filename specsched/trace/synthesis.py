@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, log_ndtr, logit, ndtri
 
+from ..errors import TraceError
 from .settings import Settings, settings_for
 from .trace import Trace
 
@@ -84,6 +85,8 @@ def synthesise(
         **model,
     )
     drawn = draw(settings)
+    if ece is not None:
+        _refuse_unreached(settings, drawn.ece)
     figure = isinstance(acceptance, str)
     asked = {key: value for key, value in vars(settings).items() if np.ndim(value) == 0 or len(value) < 64}
     basis = "acceptance and reliability published in figures 2 and 6 of arXiv 2607.05147"
@@ -116,6 +119,7 @@ def synthesise(
 
 _STREAM = 1729  # keeps these draws apart from any other use of the same seed
 _TINY = 1e-300
+SHORT = 0.005  # by which an ECE may fall short of the one asked for
 
 
 @dataclass
@@ -131,6 +135,7 @@ class Draw:
     spread: np.ndarray = field(default_factory=lambda: np.zeros(0))  # float64[γ]
     temperature: np.ndarray = field(default_factory=lambda: np.zeros(0))
     shift: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    ece: np.ndarray = field(default_factory=lambda: np.zeros(0))  # float64[γ] reached, if asked for
 
 
 @dataclass
@@ -157,8 +162,8 @@ def draw(settings: Settings) -> Draw:
         true, accepted, spread = _accept(settings, noise, visited, spread, solve)
         walked = walk(lengths, accepted)
         visited = walked if settings.along == "walk" else visited
-    raw, temperature, shift = _distort(settings, true, accepted)
-    return Draw(lengths, prompts, raw, true, accepted, walked, spread, temperature, shift)
+    raw, temperature, shift, reached = _distort(settings, true, accepted)
+    return Draw(lengths, prompts, raw, true, accepted, walked, spread, temperature, shift, reached)
 
 
 def walk(lengths: np.ndarray, accepted: np.ndarray) -> np.ndarray:
@@ -322,15 +327,17 @@ def _soft_auc(x: np.ndarray, p: float) -> float:
 
 def _distort(
     settings: Settings, true: np.ndarray, accepted: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    gamma = true.shape[1]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(raw logits, temperatures, shifts, ECE reached: empty where none was asked for)."""
+    gamma, reached = true.shape[1], np.zeros(0)
     temperature, shift = per_position(settings.temperature, gamma), per_position(settings.shift, gamma)
     if settings.reliability is not None:
         points = np.clip(np.array(sorted(settings.reliability), dtype=np.float64), 1e-6, 1.0 - 1e-6)
-        return _through(true, logit(points[:, 1]), logit(points[:, 0])), np.ones(gamma), np.zeros(gamma)
+        raw = _through(true, logit(points[:, 1]), logit(points[:, 0]))
+        return raw, np.ones(gamma), np.zeros(gamma), reached
     if settings.ece is not None:
-        shift = _solve_shifts(true, accepted, temperature, per_position(settings.ece, gamma))
-    return temperature * true + shift, temperature, shift
+        shift, reached = _solve_shifts(true, accepted, temperature, per_position(settings.ece, gamma))
+    return temperature * true + shift, temperature, shift, reached
 
 
 def _through(x: np.ndarray, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -342,10 +349,13 @@ def _through(x: np.ndarray, knots: np.ndarray, values: np.ndarray) -> np.ndarray
 
 def _solve_shifts(
     true: np.ndarray, accepted: np.ndarray, temperature: np.ndarray, ece: np.ndarray, bins: int = 20
-) -> np.ndarray:
-    """Shifts, left to right, at which the raw survival has the ECE asked for, on the overconfident side."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """(shifts, ECE reached), left to right: the raw survival's ECE as asked, on the overconfident side.
+
+    Confidences that are certain of every draft err by 1 - acceptance: no shift reaches more than that.
+    """
     rows, gamma = true.shape
-    shift = np.zeros(gamma)
+    shift, reached = np.zeros(gamma), np.zeros(gamma)
     prefix = np.ones(rows)
     for k in range(gamma):
         labels = (accepted > k).astype(np.float64)
@@ -363,6 +373,20 @@ def _solve_shifts(
         for _ in range(30):
             middle = 0.5 * (low + high)
             low, high = (middle, high) if miss(middle) < ece[k] else (low, middle)
-        shift[k] = low
+        shift[k], reached[k] = low, miss(low)
         prefix = prefix * expit(temperature[k] * true[:, k] + low)
-    return shift
+    return shift, reached
+
+
+def _refuse_unreached(settings: Settings, reached: np.ndarray) -> None:
+    """Raise TraceError where an ECE that was asked for is more than these rows can err by."""
+    asked = per_position(settings.ece, len(reached))
+    short = np.flatnonzero(reached < asked - SHORT)
+    if len(short):
+        k = int(short[0])
+        most = np.floor(1000.0 * reached[k]) / 1000.0
+        raise TraceError(
+            f"synthesise: ece is {asked[k]:g}, and {reached[k]:.1%} is the most at position {k + 1}: "
+            "confidences certain of every draft err by no more than the share rejected by there; ask for "
+            f"at most {most:g}"
+        )

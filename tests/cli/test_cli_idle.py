@@ -34,10 +34,13 @@ def said(result: Result) -> str:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--batch-tokens", "300"], "--batch-tokens does nothing without --prefill chunked"),
+        (["--batch-tokens", "300"], "--batch-tokens does nothing without prefill chunked"),
         (["--sla-fraction", "0.9"], "--sla-fraction does nothing without --sla"),
         (["--enabling-cost", "0.1"], "--enabling-cost does nothing where no policy drafts"),
-        (["--profile", "vllm_verify.csv", "--context", "900"], "--context changes nothing"),
+        (
+            ["--profile", "vllm_verify.csv", "--context", "900", "--prefill", "free"],
+            "--context changes nothing",
+        ),
         (["--profile", "vllm_verify.csv", "--kv-reserve", "0.2"], "--kv-reserve does nothing"),
         (["--profile", "vllm_verify.csv", "--graph-bytes", "9"], "--graph-bytes does nothing"),
     ],

@@ -29,6 +29,7 @@ def few_loads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(sla: float, policies: list[str], **more: Any) -> Any:
     options: dict[str, Any] = {"requests": REQUESTS, "calibration": None, "workers": 1, "policies": policies}
+    options["prefill"] = "disaggregated"
     trace, profile = more.pop("trace", TRACE), more.pop("profile", line())
     return answer(trace, profile, sla, **(options | more))
 

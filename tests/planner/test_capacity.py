@@ -418,6 +418,7 @@ def test_curves_run_to_twice_the_capacity(most: int) -> None:
 
 def given(sla: float, loads: list[int], **more: Any) -> Any:
     options: dict[str, Any] = {"requests": REQUESTS, "calibration": None, "workers": 1, "policies": ["off"]}
+    options["prefill"] = "disaggregated"
     profile = more.pop("profile", line())
     return answer(TRACE, profile, sla, concurrency=loads, **(options | more))["policies"][0]
 

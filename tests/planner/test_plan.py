@@ -49,6 +49,7 @@ def arrivals(rate: float, requests: int | None = None, seed: int = 4, **lengths:
 def ask(sla: float, workload: Workload | None = None, **more: Any) -> Any:
     """A small plan, nothing fitted."""
     options: dict[str, Any] = {"calibration": None, "workers": 1, "workload": workload}
+    options["prefill"] = "disaggregated"
     trace, profile = more.pop("trace", EVEN), more.pop("profile", line())
     return plan(trace, profile, sla, **(options | more))
 
@@ -614,7 +615,7 @@ def test_progress_counts_the_trials() -> None:
         ({}, "either a rate or a workload"),
         ({"rate": 5.0, "workload": arrivals(5.0, 30)}, "not both"),
         ({"workload": arrivals(5.0, 19)}, "19 arrivals"),
-        ({"rate": 5.0, "ttft_ms": 100.0}, "prefill chunked"),
+        ({"rate": 5.0, "ttft_ms": 100.0, "prefill": "disaggregated"}, "prefill chunked"),
         ({"rate": 5.0, "ttft_ms": -1.0, "prefill": "chunked"}, "ttft_ms is -1"),
     ],
 )

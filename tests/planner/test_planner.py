@@ -66,7 +66,7 @@ def few_loads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(sla: float, **more: Any) -> Any:
     """A small answer, nothing fitted."""
-    options: dict[str, Any] = {"requests": 80, "calibration": None, "workers": 1}
+    options: dict[str, Any] = {"requests": 80, "calibration": None, "workers": 1, "prefill": "disaggregated"}
     return answer(more.pop("trace", trace()), more.pop("profile", profile()), sla, **(options | more))
 
 

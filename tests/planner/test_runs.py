@@ -18,7 +18,7 @@ TRACE = varied([24] * 40)
 
 
 def ask(policies: list[str] | None, **more: Any) -> Any:
-    options: dict[str, Any] = {"requests": 60, "calibration": None, "workers": 2}
+    options: dict[str, Any] = {"requests": 60, "calibration": None, "workers": 2, "prefill": "disaggregated"}
     trace, profile = more.pop("trace", TRACE), more.pop("profile", line())
     return runs(trace, profile, policies, **(options | more))
 

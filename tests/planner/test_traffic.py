@@ -50,7 +50,7 @@ def test_short_and_long_files_of_one_traffic_need_the_same_fleet() -> None:
     """At 75 requests/s three seconds of arrivals need what a minute needs: the file is repeated, and said."""
     short = Workload("file", poisson(75.0, requests=120, seed=2).scaled(75.0).arrival_seconds)
     long = Workload("file", poisson(75.0, requests=2400, seed=2).scaled(75.0).arrival_seconds)
-    asked = {"policies": ["off"], "calibration": None, "workers": 1, **PLACES}
+    asked = {"policies": ["off"], "calibration": None, "workers": 1, "prefill": "free", **PLACES}
     few, many = (plan(EVEN, line(), 60.0, workload=w, **asked) for w in (short, long))
     assert many["policies"][0]["engines"] - few["policies"][0]["engines"] in (-1, 0, 1)
     assert few["policies"][0]["engines"] >= 5
@@ -74,6 +74,7 @@ def test_hours_of_a_recorded_day_and_what_following_saves() -> None:
     )
     slow = line(verify={"tokens": [1, 512], "seconds": [0.1, 1.122]})
     asked = {"policies": ["off"], "calibration": None, "workers": 1, "gpu_cost": 2.0, "max_running": 4}
+    asked["prefill"] = "free"
     document = plan(EVEN, slow, 8.0, workload=Workload("day", at), **asked)
     found = document["hours"]
     needs = [row["gpus"] for row in found["table"]]

@@ -261,6 +261,31 @@ def test_an_interrupted_recording_goes_on_and_ends_the_same(tmp_path, monkeypatc
     assert resumed.domain_names == whole.domain_names
 
 
+def test_a_batch_that_was_killed_loses_the_request_at_work_alone(tmp_path, monkeypatch):
+    """Texts are sampled side by side, so they are kept and not sampled anew; rows are drafted one by one."""
+    target = make_target()
+    drafter = make_draft(target)
+    whole = record(target, drafter, PROMPTS, tmp_path / "a.parquet", max_tokens=6)
+    right, calls, told = recorder.dense_rows, [], []
+
+    def stops(*arguments):
+        calls.append(arguments[-1])
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return right(*arguments)
+
+    monkeypatch.setattr(recorder, "dense_rows", stops)
+    with pytest.raises(KeyboardInterrupt):
+        record(target, drafter, PROMPTS, tmp_path / "b.parquet", max_tokens=6, progress=told.append)
+    assert len(told) == 2, "progress by the request"
+    monkeypatch.setattr(recorder, "sample_texts", None)  # sampling again would fail
+    resumed = record(target, drafter, PROMPTS, tmp_path / "b.parquet", max_tokens=6)
+    assert calls == [0, 8, 16, 16], "two of three were there"
+    for column in ("accepted", "confidence_logit", "position", "prompt_tokens"):
+        np.testing.assert_array_equal(getattr(resumed, column), getattr(whole, column))
+    assert not (tmp_path / "b.parquet.parts").exists()
+
+
 def test_kept_texts_are_met_again_by_another_drafter(tmp_path, monkeypatch):
     target = make_target()
     first = record(target, make_draft(target), PROMPTS, max_tokens=6, texts=tmp_path)

@@ -17,7 +17,7 @@ from ...trace import Trace
 from ..document import Hints
 from ..opened import Opened
 from ..rows import RowBuilder
-from ..values import integer, need, records
+from ..values import integer, records
 from .steps import read_steps
 
 
@@ -27,12 +27,18 @@ def dumps(data: Any) -> Iterator[dict[str, Any]]:
         for item in data:
             yield from dumps(item)
     elif isinstance(data, dict):
-        if "records" in data and ("gamma" in data or "verify_num_draft_tokens" in data):
+        if "records" in data and ({"gamma", "verify_num_draft_tokens"} & set(data) or _has_steps(data)):
             yield data
         elif "dspark_info_record" in data:
             yield from dumps(data["dspark_info_record"])
         elif "internal_states" in data:
             yield from dumps(data["internal_states"])
+
+
+def _has_steps(data: dict[str, Any]) -> bool:
+    """Whether its first record is a step with requests: a dump copied out without its block size."""
+    steps = data["records"]
+    return bool(isinstance(steps, list) and steps and isinstance(steps[0], dict) and "reqs" in steps[0])
 
 
 def recognise(opened: Opened) -> bool:
@@ -108,14 +114,27 @@ def _mode(step: dict[str, Any], dump: dict[str, Any], where: str) -> str:
     return str(mode)
 
 
+def _widths(dump: dict[str, Any], where: str) -> set[int]:
+    """Numbers of confidences of the requests, which are the block size where the dump does not say it."""
+    requests = [r for s in records(dump["records"], where) for r in records(s.get("reqs") or [], where)]
+    found = {len(r["confidence"]) for r in requests if isinstance(r.get("confidence"), list)} - {0}
+    if not found:
+        raise FormatError(
+            f"{where}: neither gamma nor a confidence; the file was cut, or is of another version"
+        )
+    return found
+
+
 def _gamma(found: list[dict[str, Any]], where: str) -> int:
     sizes = set()
     for dump in found:
         if dump.get("gamma") is not None:
             sizes.add(integer(dump["gamma"], f"{where}: gamma", 1, 127))
-        else:
-            width = need(dump, "verify_num_draft_tokens", where)
+        elif dump.get("verify_num_draft_tokens") is not None:
+            width = dump["verify_num_draft_tokens"]
             sizes.add(integer(width, f"{where}: verify_num_draft_tokens", 2, 128) - 1)
+        else:
+            sizes |= _widths(dump, where)
     if len(sizes) != 1:
         raise FormatError(
             f"{where}: ranks disagree on the block size ({sorted(sizes)}); convert one rank at a time"

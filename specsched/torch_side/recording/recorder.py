@@ -3,30 +3,26 @@ log).
 
     prompts -> batches -> [ sample the text | draft along it ] -> parts on disk -> one trace
 
-Every batch becomes a part before the next one starts, so an interrupted recording goes on where it stopped.
+Every batch becomes a part before the next one starts; in dense mode its texts are kept once they are sampled,
+and every request once it is drafted, so an interrupted recording loses the request at work and no more.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import hashlib
-import io
 import json
 import os
 import platform
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 from ...errors import TraceError
-from ...files.disk import read_json
-from ...files.output import atomic_write, damaged, write_json
 from ...trace import Trace
 from ..drafter.base import Drafter
 from ..drafter.dspark import load_drafter
@@ -37,6 +33,7 @@ from ..target.decoder import Target
 from ..target.weights import load_target
 from ..training.sample import prompt_ids
 from .coupling import Rows, Text, dense_rows, load_texts, sample_texts, save_texts
+from .parts import Parts, Recorded
 
 _TURNS = 8  # random keys set aside for the turns of one conversation
 
@@ -53,14 +50,6 @@ class Settings:
     max_prompt: int | None = None
     batch: int = 32
     domain: str | None = None
-
-
-class Recorded(NamedTuple):
-    """One recorded request."""
-
-    rows: Rows
-    domain: str
-    prompt_tokens: int
 
 
 def record(
@@ -90,8 +79,8 @@ def record(
     folder where sampled texts are kept (dense mode): other drafters with the same layers and block size
     then meet the very same texts, and nothing is sampled twice.
 
-    Parts are kept in the folder `<out>.parts`; calling again with the same settings goes on there, with
-    others raises `TraceError`. Answers of one token have an anchor with nothing after it, hence no rows.
+    Parts are kept in the folder `<out>.parts` (see `parts.py`); calling again with the same settings goes on
+    there, with others raises `TraceError`. Answers of one token have an anchor with nothing after it, hence no rows.
     """
     s = Settings(**settings)
     if s.mode not in ("dense", "sequential"):
@@ -106,8 +95,8 @@ def record(
     else:
         source, rows = "rows", list(prompts)
     fingerprint = _fingerprint(target, drafter, rows, s)
-    library = _Library(None if texts is None else Path(texts), target, drafter, s)
-    parts = _Parts(None if out is None else Path(f"{out}.parts"), fingerprint)
+    parts = Parts(None if out is None else Path(f"{out}.parts"), fingerprint)
+    library = _Library(parts.folder if texts is None else Path(texts), target, drafter, s)
     done: list[Recorded] = []
     used = 0
     for number, chosen in enumerate(_batches(rows, s)):
@@ -115,7 +104,7 @@ def record(
             break
         found = parts.load(number)
         if found is None:
-            found = _record_batch(target, drafter, chosen, s, library)
+            found = _record_batch(target, drafter, chosen, s, library, parts, _teller(progress, done))
             parts.save(number, found)
         done += found
         used += len(chosen)
@@ -151,6 +140,16 @@ def record(
     return trace
 
 
+def _teller(progress: Callable[[str], None] | None, done: list[Recorded]) -> Callable[[int], None]:
+    """Reports the requests of the batch at work one by one."""
+
+    def told(drafted: int) -> None:
+        if progress is not None:
+            progress(f"{len(done)} requests, {drafted} more of the batch at work")
+
+    return told
+
+
 def _name(model: Target | Drafter | str) -> str:
     if isinstance(model, str):
         return Path(model).name
@@ -182,6 +181,8 @@ def _record_batch(
     chosen: list[tuple[int, dict[str, Any]]],
     s: Settings,
     library: _Library,
+    parts: Parts,
+    told: Callable[[int], None],
 ) -> list[Recorded]:
     """All turns of a batch of prompts, first turns first."""
     replies: dict[int, list[str]] = {key: [] for key, _ in chosen}
@@ -200,7 +201,7 @@ def _record_batch(
         if not prompts:
             break
         if s.mode == "dense":
-            made = _dense_turn(target, drafter, prompts, keys, s, library)
+            made = _dense_turn(target, drafter, prompts, keys, s, library, parts, told)
         else:
             made = _sequential_turn(target, drafter, prompts, keys, s)
         for key, ids, domain, (rows, answer) in zip(keys, prompts, domains, made, strict=True):
@@ -221,15 +222,18 @@ def _dense_turn(
     keys: list[int],
     s: Settings,
     library: _Library,
+    parts: Parts,
+    told: Callable[[int], None],
 ) -> Turn:
-    texts = library.texts(prompts, keys)
-    return [
-        (
-            dense_rows(target, drafter, text, s.temperature, s.seed, key),
-            text.tokens[text.prompt : text.prompt + text.answer].tolist(),
-        )
-        for text, key in zip(texts, keys, strict=True)
-    ]
+    made = []
+    for text, key in zip(library.texts(prompts, keys), keys, strict=True):
+        rows = parts.load_request(key)
+        if rows is None:
+            rows = dense_rows(target, drafter, text, s.temperature, s.seed, key)
+            parts.save_request(key, rows)
+        made.append((rows, text.tokens[text.prompt : text.prompt + text.answer].tolist()))
+        told(len(made))
+    return made
 
 
 class _Library:
@@ -301,87 +305,3 @@ def _assemble(done: list[Recorded], metadata: dict[str, Any]) -> Trace:
         metadata=metadata,
         where="recording",
     )
-
-
-class _Parts:
-    """Finished batches of a recording in a folder, with the settings they were made under."""
-
-    def __init__(self, folder: Path | None, fingerprint: dict[str, Any]) -> None:
-        self.folder = folder
-        if folder is None:
-            return
-        about = folder / "settings.json"
-        self._refuse_foreign()
-        before = read_json(about, TraceError) if about.is_file() else None
-        if before is not None and not isinstance(before, dict):
-            raise TraceError(f"{about} is not of a recording; delete it, or record to another file")
-        if before is not None and before != fingerprint:
-            different = sorted(k for k in fingerprint if before.get(k) != fingerprint[k])
-            raise TraceError(
-                f"{folder} holds an unfinished recording with other settings ({', '.join(different)}); "
-                "finish it with those, delete the folder, or record to another file"
-            )
-        write_json(about, fingerprint, own=True)
-
-    def _path(self, number: int) -> Path | None:
-        return None if self.folder is None else self.folder / f"part-{number:05d}.npz"
-
-    def load(self, number: int) -> list[Recorded] | None:
-        path = self._path(number)
-        if path is None or not path.is_file():
-            return None
-        with damaged(path, TraceError, "delete it, and its batch is recorded again"), np.load(path) as z:
-            cut = np.cumsum(z["counts"])[:-1]
-            columns = (np.split(z[name], cut) for name in ("position", "confidence_logit", "accepted"))
-            rows = [Rows(*columns_of_one) for columns_of_one in zip(*columns, strict=True)]
-            about = zip(rows, z["domain"].tolist(), z["prompt_tokens"].tolist(), strict=True)
-            return [Recorded(r, str(d), int(p)) for r, d, p in about] if len(z["counts"]) else []
-
-    def save(self, number: int, found: list[Recorded]) -> None:
-        path = self._path(number)
-        if path is None:
-            return
-        rows = [r.rows for r in found]
-        arrays: dict[str, Any] = {
-            "counts": np.array([len(r.position) for r in rows], np.int64),
-            "domain": np.array([r.domain for r in found], dtype=np.str_),
-            "prompt_tokens": np.array([r.prompt_tokens for r in found], np.int64),
-        }
-        for i, name in enumerate(Rows._fields):
-            arrays[name] = np.concatenate([r[i] for r in rows]) if rows else np.zeros(0)
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
-        with atomic_write(path, "wb", own=True) as stream:
-            stream.write(buffer.getvalue())
-
-    def _refuse_foreign(self) -> None:
-        """A folder that holds anything else than parts is somebody's own."""
-        if self.folder is None or not os.path.lexists(self.folder):
-            return
-        if self.folder.is_symlink() or not self.folder.is_dir():
-            raise TraceError(f"{self.folder} is not a folder of parts; record to another file")
-        for entry in sorted(self.folder.iterdir()):
-            if not _is_part(entry):
-                raise TraceError(
-                    f"{self.folder} holds {entry.name!r}, which is not of a recording; move it elsewhere, or "
-                    "record to another file"
-                )
-
-    def remove(self) -> None:
-        """Delete the parts, and the folder where nothing else is in it."""
-        if self.folder is None or not self.folder.is_dir():
-            return
-        for entry in self.folder.iterdir():
-            if _is_part(entry):
-                entry.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()
-
-
-def _is_part(path: Path) -> bool:
-    """Whether a file of a folder of parts is one that a recording writes there (or left half written)."""
-    if path.is_symlink() or not path.is_file():
-        return False
-    name = path.name
-    own = name == "settings.json" or re.fullmatch(r"part-\d{5,}\.npz", name)
-    return bool(own or re.fullmatch(r"\.specsched-[0-9a-f]{16}\.tmp", name))
