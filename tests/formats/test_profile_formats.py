@@ -13,6 +13,7 @@ import pytest
 
 from specsched import formats
 from specsched.errors import FormatError
+from specsched.profile import load_profile
 
 DATA = Path(__file__).parent / "data"
 
@@ -218,3 +219,26 @@ def test_fit_keeps_inversions_and_shares_out_what_two_batches_have_in_common():
     assert got[96] > got[112]
     assert (fit.overhead >= 0).all()
     assert fit.overhead[-1] - fit.overhead[0] == pytest.approx(alpha[32] - alpha[4], rel=0.05)
+
+
+def test_borrowed_attention_is_what_the_lender_adds_and_is_marked_as_assumed(tmp_path):
+    lender = load_profile("h100-sxm_qwen3-8b_bf16_tp1")
+    plain = formats.read(DATA / "vllm_verify.csv").object
+    found = formats.read(DATA / "vllm_verify.csv", attention_from=lender.name)
+    own, first = found.object, lender.attention.y[0]
+    for context in (0, 128, 5000, 400_000):
+        added = float(lender.attention(context)) - first
+        assert own.seconds(8, 4, context) == pytest.approx(plain.seconds(8, 4, context) + added)
+    assert any("assumed" in note for note in found.notes)
+    assert "borrowed from" in own.provenance["attention"]
+    half = lender.model["kv_bytes_per_token"] // 2
+    scaled = formats.read(
+        DATA / "vllm_verify.csv", attention_from=lender.name, kv_bytes_per_token=half
+    ).object
+    assert float(scaled.attention(5000)) == pytest.approx(float(own.attention(5000)) / 2)
+    own.save(tmp_path / "own.json")
+    with pytest.raises(FormatError, match="prices attention itself"):
+        formats.read(tmp_path / "own.json", attention_from=lender.name)
+    plain.save(tmp_path / "plain.json")
+    with pytest.raises(FormatError, match="no attention cost to lend"):
+        formats.read(DATA / "vllm_verify.csv", attention_from=str(tmp_path / "plain.json"))

@@ -249,3 +249,25 @@ def test_vllm_counters_are_summed_over_engines(tmp_path):
     wrong.write_text(text.replace("90.0", "95.0"))
     with pytest.raises(FormatError, match="positions add up to 90 accepted tokens, the total says 95"):
         formats.read(wrong)
+
+
+def test_a_dump_without_its_block_size_takes_that_of_its_confidences(tmp_path):
+    dump = json.loads((DATA / "sglang_dump_cap_accept.json").read_text())
+    bare = next(iter(_bare_dumps(dump)))
+    path = tmp_path / "bare.json"
+    path.write_text(json.dumps({"sampling": {}, "records": bare["records"]}))
+    whole, cut = formats.read(DATA / "sglang_dump_cap_accept.json").object, formats.read(path).object
+    assert cut.block_size == whole.block_size
+    np.testing.assert_array_equal(cut.accepted, whole.accepted)
+
+
+def _bare_dumps(value):
+    if isinstance(value, dict) and "records" in value:
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _bare_dumps(inner)
+
+
+def test_llamacpp_says_that_requests_of_a_slot_are_joined():
+    assert any("joined" in note for note in formats.read(DATA / "llamacpp_steps.jsonl").notes)

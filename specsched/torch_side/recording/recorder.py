@@ -80,7 +80,8 @@ def record(
     then meet the very same texts, and nothing is sampled twice.
 
     Parts are kept in the folder `<out>.parts` (see `parts.py`); calling again with the same settings goes on
-    there, with others raises `TraceError`. Answers of one token have an anchor with nothing after it, hence no rows.
+    there, with others raises `TraceError`. Answers of one token have an anchor with nothing after it, hence
+    no rows.
     """
     s = Settings(**settings)
     if s.mode not in ("dense", "sequential"):
