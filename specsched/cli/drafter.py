@@ -31,6 +31,7 @@ from .options import (
     writable_folder,
 )
 from .output import echo, print_json, wrote
+from .progress import Progress
 from .values import Real, Whole
 
 HEADS = {"none": "none", "markov": "vanilla", "gated": "gated", "rnn": "rnn"}
@@ -90,19 +91,21 @@ def evaluate(
     from ..profile import load_profile
     from ..torch_side.engine.evaluation import evaluate as run
 
-    found = run(
-        target,
-        drafter,
-        prompts,
-        policy=policy,
-        temperature=temperature,
-        max_tokens=max_tokens,
-        seed=seed,
-        max_batch=batch,
-        profile=load_profile(profile) if profile is not None else None,
-        calibration=load_calibration(calibration) if calibration is not None else None,
-        device=device,
-    )
+    with Progress("request", workers=False) as progress:
+        found = run(
+            target,
+            drafter,
+            prompts,
+            policy=policy,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            seed=seed,
+            max_batch=batch,
+            profile=load_profile(profile) if profile is not None else None,
+            calibration=load_calibration(calibration) if calibration is not None else None,
+            device=device,
+            progress=progress,
+        )
     if as_json:
         print_json(found)
     else:

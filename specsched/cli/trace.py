@@ -24,6 +24,7 @@ from .models import (
 )
 from .options import Group, check_outputs, file_option, json_option, out_option
 from .output import echo, print_json, warn, wrote
+from .progress import Progress
 from .values import Real, Whole
 
 if TYPE_CHECKING:
@@ -268,7 +269,6 @@ def record(output: Path | None, out: Path | None, prompts: Path, as_json: bool, 
 
     names = options.pop("target"), options.pop("drafter")
     options["dtype"] = getattr(torch, options["dtype"])
-    made = record_trace(
-        *names, prompts, path, names=names, progress=lambda text: echo(text, err=True), **options
-    )
+    with Progress("request", workers=False) as progress:
+        made = record_trace(*names, prompts, path, names=names, progress=progress, **options)
     _finish(made, path, out, as_json)

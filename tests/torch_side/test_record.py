@@ -274,10 +274,20 @@ def test_a_batch_that_was_killed_loses_the_request_at_work_alone(tmp_path, monke
             raise KeyboardInterrupt
         return right(*arguments)
 
+    def report(*what):
+        told.append(what)
+
     monkeypatch.setattr(recorder, "dense_rows", stops)
     with pytest.raises(KeyboardInterrupt):
-        record(target, drafter, PROMPTS, tmp_path / "b.parquet", max_tokens=6, progress=told.append)
-    assert len(told) == 2, "progress by the request"
+        record(
+            target,
+            drafter,
+            PROMPTS,
+            tmp_path / "b.parquet",
+            max_tokens=6,
+            progress=lambda *what: told.append(what),
+        )
+    assert [done for done, _, _ in told] == [1, 2], "progress by the request"
     monkeypatch.setattr(recorder, "sample_texts", None)  # sampling again would fail
     resumed = record(target, drafter, PROMPTS, tmp_path / "b.parquet", max_tokens=6)
     assert calls == [0, 8, 16, 16], "two of three were there"

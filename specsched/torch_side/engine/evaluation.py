@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,10 +46,12 @@ def generate(
     max_batch: int = 16,
     profile: Costs | None = None,
     calibration: Calibrated | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Output]:
     """Answer all requests, at most `max_batch` at a time; outputs in the order of `requests`.
 
     The text depends on (seed, request key, policy, temperature) and, beyond rounding, not on the batch.
+    `progress` is called as (answered, of how many) whenever a request is.
     """
     gamma = 0 if drafter is None else drafter.block_size
     longest = max((len(r.prompt_ids) + r.max_tokens for r in requests), default=0)
@@ -65,7 +67,12 @@ def generate(
         calibration=calibration,
     )
     outputs = [engine.submit(request) for request in requests]
-    engine.run()
+    told = 0
+    while engine.waiting or engine.rows:
+        engine.step()
+        if progress is not None and len(engine.finished) > told:
+            told = len(engine.finished)
+            progress(told, len(outputs))
     return outputs
 
 
@@ -83,6 +90,7 @@ def evaluate(
     calibration: Calibrated | None = None,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """What `specsched drafter eval --json` prints, as plain lists and numbers.
 
@@ -113,6 +121,7 @@ def evaluate(
         max_batch=max_batch,
         profile=profile,
         calibration=calibration,
+        progress=progress,
     )
     samples = [
         {

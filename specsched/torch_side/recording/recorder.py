@@ -63,7 +63,7 @@ def record(
     dtype: torch.dtype = torch.float32,
     licence: str | None = None,
     about: str | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[int, int | None, str], None] | None = None,
     names: tuple[str, str] | None = None,
     texts: str | os.PathLike[str] | None = None,
     **settings: Any,
@@ -75,9 +75,10 @@ def record(
     `settings` are the fields of `Settings`: mode ("dense" or "sequential"), temperature, max_tokens, seed,
     samples (passes over the prompts, each with other random numbers), max_prompt (longer prompts, in tokens,
     are left out), batch, domain (of rows that name none). `anchors` stops at the first batch that reaches as
-    many. `about` and `licence` go into the metadata; `names` = (target, drafter) names there. `texts`: a
-    folder where sampled texts are kept (dense mode): other drafters with the same layers and block size
-    then meet the very same texts, and nothing is sampled twice.
+    many. `progress` is called as (requests, None, what) after every request. `about` and `licence` go into
+    the metadata; `names` = (target, drafter) names there. `texts`: a folder where sampled texts are kept
+    (dense mode): other drafters with the same layers and block size then meet the very same texts, and
+    nothing is sampled twice.
 
     Parts are kept in the folder `<out>.parts` (see `parts.py`); calling again with the same settings goes on
     there, with others raises `TraceError`. Answers of one token have an anchor with nothing after it, hence
@@ -111,7 +112,7 @@ def record(
         used += len(chosen)
         if progress is not None:
             count = sum(len(r.rows.position) for r in done)
-            progress(f"{used} prompts, {len(done)} requests, {count} anchors")
+            progress(len(done), None, f"{used} prompts, {count} anchors")
     provenance = {
         "method": "recorded",
         "about": about or "",
@@ -141,12 +142,14 @@ def record(
     return trace
 
 
-def _teller(progress: Callable[[str], None] | None, done: list[Recorded]) -> Callable[[int], None]:
+def _teller(
+    progress: Callable[[int, int | None, str], None] | None, done: list[Recorded]
+) -> Callable[[int], None]:
     """Reports the requests of the batch at work one by one."""
 
     def told(drafted: int) -> None:
         if progress is not None:
-            progress(f"{len(done)} requests, {drafted} more of the batch at work")
+            progress(len(done) + drafted, None, f"{drafted} of the batch at work")
 
     return told
 
