@@ -262,7 +262,7 @@ def test_an_interrupted_recording_goes_on_and_ends_the_same(tmp_path, monkeypatc
 
 
 def test_a_batch_that_was_killed_loses_the_request_at_work_alone(tmp_path, monkeypatch):
-    """Texts are sampled side by side, so they are kept and not sampled anew; rows are drafted one by one."""
+    """Texts are sampled side by side, so they are kept and not sampled again; rows are drafted one by one."""
     target = make_target()
     drafter = make_draft(target)
     whole = record(target, drafter, PROMPTS, tmp_path / "a.parquet", max_tokens=6)
