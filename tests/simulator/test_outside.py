@@ -86,7 +86,7 @@ def test_captured_sizes_pad_up_to_the_first_point_and_a_gap_above_the_limit_is_b
 
 
 def test_a_sweep_tells_it_too_and_its_idle_settings() -> None:
-    spec = {"traces": ["t"], "profiles": ["p"], "policies": ["off"], "concurrencies": [2]}
+    spec: dict[str, Any] = {"traces": ["t"], "profiles": ["p"], "policies": ["off"], "concurrencies": [2]}
     spec["run"] = {"requests": 30, "batch_tokens": 300, "calibration": "none"}
     sweep = _sweep(spec, profile(overhead=ENDS["overhead"]))
     assert any("overhead was measured at" in said for said in sweep["warnings"])
