@@ -19,6 +19,7 @@ A reading guide, in the order in which data flows:
     formats             other people's files
     torch_side          targets, drafters, training, decoding, recording, measuring; alone in needing torch
     engine_client       a running engine measured from outside, over HTTP
+    vllm_plugin         a running vLLM recorded from inside; loaded by vLLM, and silent unless asked
     cli                 the command line
     workers, randomness, extras    threads, counter-based draws, optional packages: used by several of these
 

@@ -23,10 +23,12 @@ from .sglang import benchmark as sglang_benchmark
 from .sglang import dump as sglang_dump
 from .sglang import tables as sglang
 from .vllm import benchmark as vllm_benchmark
+from .vllm import cache as vllm_cache
 from .vllm import costs as vllm
 from .vllm import counters as vllm_counters
 from .vllm import latency as vllm_latency
 from .vllm import responses as vllm_responses
+from .vllm import steps as vllm_steps
 
 KINDS = ("profile", "trace", "calibration", "acceptance")
 
@@ -158,6 +160,8 @@ FORMATS: tuple[Format, ...] = (
     Format("trtllm-exact", "profile", _keyed("json", trtllm.EXACT), trtllm.read_exact, trtllm.EXACT),
     Format("vllm", "profile", _keyed("csv", vllm.VERIFY), vllm.read_cost, vllm.VERIFY),
     Format("vllm-draft", "profile", _keyed("csv", vllm.DRAFT), vllm.read_draft_alone, vllm.DRAFT),
+    Format("vllm-cache", "profile", _keyed("json", vllm_cache.KEYS), vllm_cache.read, vllm_cache.KEYS),
+    Format("vllm-steps", "trace", vllm_steps.recognise, vllm_steps.read, frozenset({vllm_steps.KEY})),
     Format(
         "vllm-latency",
         "profile",

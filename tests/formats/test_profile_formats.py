@@ -5,6 +5,7 @@ Python.
 from __future__ import annotations
 
 import bisect
+import hashlib
 import json
 from pathlib import Path
 
@@ -242,3 +243,62 @@ def test_borrowed_attention_is_what_the_lender_adds_and_is_marked_as_assumed(tmp
     plain.save(tmp_path / "plain.json")
     with pytest.raises(FormatError, match="no attention cost to lend"):
         formats.read(DATA / "vllm_verify.csv", attention_from=str(tmp_path / "plain.json"))
+
+
+def vllm_cache(change=None, **entries):
+    """A cache file as vLLM's pull request writes it: the checksum is of the rest, keys sorted, no spaces."""
+    document = {
+        "schema": 1,
+        "fingerprint": "ab",
+        "factors": {
+            "model": {"kind": "remote", "model": "org/m"},
+            "hardware": {"device_name": "NVIDIA B300"},
+            "parallel": {"tp": 4},
+            "profile": {"k": 5, "capture_sizes": [1, 8, 32], "context_len": 4096, "max_model_len": 9000},
+        },
+        "draft_curve": [[1, 0.9], [16, 1.3]],
+        "verify_curve": [[1, 5.0], [8, 5.2], [32, 6.4], [64, 30.0]],
+        **entries,
+    }
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    document["checksum"] = hashlib.sha256(text.encode()).hexdigest()
+    return document | (change or {})
+
+
+def test_vllms_disk_cache_is_the_profile_of_its_two_tables(tmp_path):
+    (tmp_path / "cache.json").write_text(json.dumps(vllm_cache()))
+    (tmp_path / "v.csv").write_text(
+        "# capture limit 32\nbatch_tokens,median_ms\n1,5.0\n8,5.2\n32,6.4\n64,30.0\n"
+    )
+    (tmp_path / "d.csv").write_text("# block size 5\nnum_reqs,median_ms\n1,0.9\n16,1.3\n")
+    found = formats.read(tmp_path / "cache.json")
+    tables = formats.read(tmp_path / "v.csv", draft=tmp_path / "d.csv").object
+    assert (found.kind, found.format) == ("profile", "vllm-cache")
+    profile = found.object
+    for b in (1, 5, 8, 9, 32, 33, 48, 64, 100):
+        for r in (1, 2, 16):
+            assert profile.seconds(b, r, 0) == tables.seconds(b, r, 0)
+    assert profile.draft_block_size == tables.draft_block_size == 5
+    document = profile.to_dict()
+    assert (document["gpu"]["name"], document["gpu"]["count"]) == ("NVIDIA B300", 4)
+    assert document["model"]["name"] == "org/m"
+    assert "4096 tokens of context" in found.notes[0]
+    named = formats.read(tmp_path / "cache.json", gpu="B300 of mine").object.to_dict()
+    assert named["gpu"]["name"] == "B300 of mine"
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (vllm_cache({"draft_curve": [[1, 0.8], [16, 1.3]]}), "checksum does not fit"),
+        (vllm_cache(schema=2), "schema 2"),
+        (vllm_cache(verify_curve=[[1, 5.0], [1, 5.2]]), "rise strictly"),
+        (vllm_cache(verify_curve=[1, 2]), "list of"),
+        (vllm_cache(factors={}), "no capture_sizes"),
+        (vllm_cache(factors=[1]), "expected an object"),
+    ],
+)
+def test_a_cache_that_vllm_would_not_take_is_refused(tmp_path, document, said):
+    (tmp_path / "cache.json").write_text(json.dumps(document))
+    with pytest.raises(FormatError, match=said):
+        formats.read(tmp_path / "cache.json")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..values import numbers, step_seconds, whole
 VERIFY = frozenset({"batch_tokens", "median_ms"})
 DRAFT = frozenset({"num_reqs", "median_ms"})
 _LIMIT_COMMENT = re.compile(r"(?:capture limit|max_cudagraph_capture_size)\D{0,3}(\d+)")
+_BLOCK_COMMENT = re.compile(r"block size\D{0,3}(\d{1,3})")
 # Off its graphs a step costs a few times more; no GEMM tile edge between neighbouring sizes does that.
 _OFF_GRAPH_JUMP = 2.0
 
@@ -34,28 +36,40 @@ def read_cost(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
     Hints: `capture_limit` (else a comment of the file, else the largest jump), `draft`: the `num_reqs`
     table's path.
     """
-    where = str(opened.path)
     tokens, ms = _columns(opened, "batch_tokens")
-    seconds = step_seconds(ms / 1e3, f"{where}: median_ms", "ms")
+    seconds = step_seconds(ms / 1e3, f"{opened.path}: median_ms", "ms")
     limit, notes = _capture_limit(opened, tokens, seconds, hints)
-    inside = tokens <= limit
-    eager = curve("tokens", tokens[~inside], seconds[~inside]) if not inside.all() else None
-    verify = {**curve("tokens", tokens[inside], seconds[inside]), "lookup": "ceil", "beyond": "slope"}
     draft = None
     if hints.get("draft"):
-        draft = _draft_curve(open_file(hints["draft"]), hints)
+        draft = _draft_table(open_file(hints["draft"]), hints)
     else:
         notes.append("No draft cost: give the num_reqs table with the hint draft, or drafting costs nothing.")
-    profile = build(
-        opened.path.stem,
-        verify,
-        imported(where, "vllm-cost", "ceil to a captured size, linear above the limit", notes, hints),
+    return cost_profile(opened.path, "vllm-cost", tokens, seconds, limit, draft, notes, hints), notes
+
+
+def cost_profile(
+    path: Path,
+    tool: str,
+    tokens: np.ndarray,
+    seconds: np.ndarray,
+    limit: int,
+    draft: dict[str, Any] | None,
+    notes: list[str],
+    hints: Hints,
+) -> StepProfile:
+    """The profile of vLLM's two curves: tokens int64[n], their seconds float64[n], the capture limit, and
+    what `draft_curve` made."""
+    inside = tokens <= limit
+    eager = curve("tokens", tokens[~inside], seconds[~inside]) if not inside.all() else None
+    return build(
+        path.stem,
+        {**curve("tokens", tokens[inside], seconds[inside]), "lookup": "ceil", "beyond": "slope"},
+        imported(str(path), tool, "ceil to a captured size, linear above the limit", notes, hints),
         hints,
         capture={"sizes": [int(t) for t in tokens[inside]], "limit": int(limit)},
         eager=eager,
         draft=draft,
     )
-    return profile, notes
 
 
 def read_draft_alone(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
@@ -73,21 +87,23 @@ def _columns(opened: Opened, axis: str) -> tuple[np.ndarray, np.ndarray]:
     return sizes, numbers(opened.data["median_ms"], f"{where}: median_ms")
 
 
-def _draft_curve(opened: Opened, hints: Hints) -> dict[str, Any]:
+def _draft_table(opened: Opened, hints: Hints) -> dict[str, Any]:
     if opened.syntax != "csv" or not opened.keys >= DRAFT:
         raise FormatError(
             f"{opened.path}: no draft table; expected columns num_reqs, median_ms, seen {opened.seen}"
         )
     sizes, ms = _columns(opened, "num_reqs")
-    # vLLM pads the requests of a draft pass to a captured size: written out, so that whole numbers read
-    # alike.
+    said = next((found[1] for one in opened.comments if (found := _BLOCK_COMMENT.search(one))), 7)
+    return draft_curve(sizes, ms, int(hints.get("block_size") or said), hints.get("drafter"))
+
+
+def draft_curve(sizes: np.ndarray, ms: np.ndarray, block: int, drafter: Any) -> dict[str, Any]:
+    """The draft part of a profile: requests int64[n], milliseconds float64[n].
+
+    vLLM pads the requests of a draft pass to a captured size: written out, so that whole numbers read alike.
+    """
     steps = ceil_steps(sizes, ms / 1e3)
-    block = int(hints.get("block_size") or 7)
-    return {
-        **curve("requests", *steps),
-        "block_size": block,
-        "drafter": str(hints.get("drafter") or "unknown"),
-    }
+    return {**curve("requests", *steps), "block_size": block, "drafter": str(drafter or "unknown")}
 
 
 def _capture_limit(
