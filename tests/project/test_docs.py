@@ -24,17 +24,19 @@ def test_command_line_reference_is_up_to_date() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def fences(language: str) -> list[str]:
-    """The fenced blocks of the README in a language (empty: plain)."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+def fences(language: str, page: str = README) -> list[str]:
+    """The fenced blocks of a page in a language (empty: plain)."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_commands_of_the_readme_exist() -> None:
-    shown = re.findall(r"^(specsched .*)$", "\n".join(fences("")), flags=re.MULTILINE)
-    shown += re.findall(r"`(specsched [^`]*)`", README)
+@pytest.mark.parametrize("name", ["README.md", "docs/engines.md"])
+def test_commands_of_the_page_exist(name: str) -> None:
+    page = (ROOT / name).read_text(encoding="utf-8")
+    shown = re.findall(r"^(specsched .*)$", "\n".join(fences("", page)), flags=re.MULTILINE)
+    shown += re.findall(r"`(specsched [^`]*)`", page)
     assert len(shown) >= 10
     for line in shown:
-        words = shlex.split(line)[1:]
+        words = shlex.split(line, comments=True)[1:]
         command: click.Command = main
         while words and isinstance(command, click.Group) and words[0] in command.commands:
             command = command.commands[words.pop(0)]
