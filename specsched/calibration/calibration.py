@@ -41,6 +41,7 @@ class Calibration:
     fit_requests: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     held_out_requests: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     about: dict[str, Any] = field(default_factory=dict)  # trace, drafter, target, seed, holdout, bins, source
+    where: str = field(default="the calibration", repr=False, compare=False)  # its file, for messages
 
     def __post_init__(self) -> None:
         for name in ("temperatures", "shifts"):
@@ -67,7 +68,7 @@ class Calibration:
         logits = np.asarray(logits, dtype=np.float64)
         if logits.ndim != 2 or logits.shape[1] != self.block_size:
             raise CalibrationError(
-                f"the calibration has {self.block_size} positions, the logits have shape {logits.shape}; "
+                f"{self.where} has {self.block_size} positions, the logits have shape {logits.shape}; "
                 "fit one on this trace (`specsched calibrate`)"
             )
         out: np.ndarray = expit(logits / self.temperatures + self.shifts)
@@ -117,7 +118,7 @@ class Calibration:
         }
         report = read.mapping("report")
         _check_report(read, len(temperatures))
-        return cls(temperatures, shifts, method, report, **ids, about=read.mapping("about"))
+        return cls(temperatures, shifts, method, report, **ids, about=read.mapping("about"), where=where)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the calibration as JSON, atomically."""

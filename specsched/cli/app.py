@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from ..errors import SpecschedError, nearest
+from ..errors import SpecschedError, nearest, plain
 from .calibrate import calibrate
 from .convert import convert
 from .drafter import drafter
@@ -30,7 +30,7 @@ from .warmup import warmup
 
 
 def _fail(text: str, code: int = 2) -> NoReturn:
-    click.echo(f"specsched: error: {one_line(text)}", err=True)
+    click.echo(f"specsched: error: {plain(one_line(text))}", err=True)
     sys.exit(code)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ..errors import SpecschedError
+from ..files.archive import files_of
 from . import inputs
 from .models import (
     batch_option,
@@ -276,7 +277,7 @@ def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
     """
     writable_folder(output)
     check_outputs(output, "config.json", "model.safetensors")
-    shards = sorted(text.glob("*.npz")) if os.path.isdir(text) else []
+    shards = files_of(text, "*.npz", SpecschedError) if os.path.isdir(text) else []
     if not shards:
         raise SpecschedError(f"{text} holds no shards (*.npz); specsched drafter sample writes them")
     device = usable_device(options["device"])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..errors import SpecschedError
+from ..errors import SpecschedError, quoted
 from ..extras import extra_module
-from .values import Real, Whole
+from ..files.strict import is_file
+from .values import Temperature, Whole
 
 Decorator = Callable[[Any], Any]
 
@@ -31,7 +31,7 @@ device_option = click.option(
 
 
 def _prompts_file(ctx: click.Context, param: click.Parameter, value: Path) -> Path:
-    if not os.path.isfile(value):
+    if not is_file(value):  # pipes are read once the command runs
         raise SpecschedError(f"no file {str(value)!r}; --prompts is a JSON list of prompts")
     return value
 
@@ -50,7 +50,7 @@ def temperature_option(default: float) -> Decorator:
     """`--temperature T`."""
     return click.option(
         "--temperature",
-        type=Real(minimum=0),
+        type=Temperature(),
         default=default,
         show_default=True,
         metavar="T",
@@ -95,10 +95,10 @@ def max_prompt_option(default: int | None = None) -> Decorator:
 
 
 def usable_device(name: str) -> str:
-    """`name`, where this machine has it."""
+    """`name` (`cpu`, `cuda` or `cuda:1`), where this machine has it; SpecschedError where not."""
     torch = extra_module("torch", "torch", "running a drafter")
-    if name != "cpu" and not (name.startswith("cuda") and torch.cuda.is_available()):
-        raise SpecschedError(
-            f"device {name!r} is not there; this machine has: cpu{', cuda' * torch.cuda.is_available()}"
-        )
+    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    there = ["cpu", *["cuda"] * (cards > 0), *(f"cuda:{i}" for i in range(cards))]
+    if name not in there:
+        raise SpecschedError(f"device {quoted(name)} is not there; this machine has: {', '.join(there)}")
     return name

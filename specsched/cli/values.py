@@ -45,6 +45,22 @@ class Real(click.ParamType):  # type: ignore[type-arg]
         return f" {text}" if text else ""
 
 
+class Temperature(Real):
+    """0 (greedy), or a temperature at which logits stay within float32."""
+
+    LEAST = 1e-6
+
+    def __init__(self) -> None:
+        super().__init__(minimum=0)
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> float:
+        """Parse the temperature, or fail with the range it should be in."""
+        number = super().convert(value, param, ctx)
+        if 0 < number < self.LEAST:
+            self.fail(f"{value!r} is below {self.LEAST:g}; give 0, which is greedy", param, ctx)
+        return number
+
+
 class Whole(click.ParamType):  # type: ignore[type-arg]
     """A whole number of at least `minimum` (and at most `maximum`)."""
 

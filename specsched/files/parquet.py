@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SpecschedError
+from .footer import values_held
 from .guard import reading
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ _MOST_PIPED = 1 << 30  # bytes of a pipe, which must be held whole
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], error: type[SpecschedError]) -> Iterator[Any]:
-    """A `pyarrow.parquet.ParquetFile` of a file or pipe; raises `error` naming it.
+def opened(
+    path: str | os.PathLike[str], error: type[SpecschedError], most_values: int | None = None
+) -> Iterator[Any]:
+    """A `pyarrow.parquet.ParquetFile` of a file or pipe, of at most `most_values`; raises `error` naming it.
 
     The file is opened by Python: Arrow takes no name that is not UTF-8.
     """
@@ -29,6 +32,12 @@ def opened(path: str | os.PathLike[str], error: type[SpecschedError]) -> Iterato
     with reading(path, error, "Parquet file"), open(path, "rb") as stream:
         source = stream if stream.seekable() else io.BytesIO(stream.read(_MOST_PIPED))
         parquet = pq.ParquetFile(source)
+        if most_values is not None:
+            values = max(values_held(source), parquet.metadata.num_rows)
+            if values > most_values:
+                raise error(
+                    f"{path}: {values:,} values, more than the {most_values:,} that are read; give a part"
+                )
         names = parquet.schema_arrow.names
         twice = next((name for name in names if names.count(name) > 1), None) if len(names) < 10_000 else "?"
         if twice is not None:
@@ -43,19 +52,6 @@ def read_parquet(
     most_values: int = MOST_VALUES,
 ) -> pa.Table:
     """The table (its `columns` where given) of a Parquet file of at most `most_values` values."""
-    with opened(path, error) as parquet:
-        about = parquet.metadata
-        values = max(
-            sum(
-                about.row_group(g).column(c).num_values
-                for g in range(about.num_row_groups)
-                for c in range(about.num_columns)
-            ),
-            about.num_rows,
-        )
-        if values > most_values:
-            raise error(
-                f"{path}: {values:,} values, more than the {most_values:,} that are read; give a part"
-            )
+    with opened(path, error, most_values) as parquet:
         # No threads: files are small, and replays run in threads of their own.
         return parquet.read(columns=None if columns is None else list(columns), use_threads=False)

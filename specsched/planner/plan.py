@@ -195,7 +195,10 @@ def _check(
             "give either a rate or a workload, and not both; `workload.scaled(rate)` joins them"
         )
     if workload is not None and len(workload) < 20:
-        raise WorkloadError(f"{len(workload)} arrivals say nothing about a share of them; give 20 or more")
+        raise WorkloadError(
+            f"workload {workload.name!r}: {len(workload)} arrivals say nothing about a share of them; give "
+            "20 or more"
+        )
 
 
 def _check_first_token(ttft_ms: float | None, serving: Serving) -> None:

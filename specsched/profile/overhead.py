@@ -54,11 +54,11 @@ def fit_overhead(
     requests, measured = held.requests, 1.0 / held.speeds
     if profile.attention is not None and context is None and replay is None:
         raise ProfileError(
-            f"profile {profile.name!r} prices attention, so the sweep's prompts matter: without them "
+            f"{profile.label} prices attention, so the sweep's prompts matter: without them "
             "attention is counted twice; give its requests' prompt and output tokens, or their mean context"
         )
     document = {**profile.to_dict(), "overhead": None}
-    bare = StepProfile.from_dict(document)
+    bare = StepProfile.from_dict(document, profile.where or "profile")
     per_request = context or 0.0
 
     def steps_of(candidate: StepProfile) -> np.ndarray:
@@ -68,7 +68,7 @@ def fit_overhead(
 
     _refuse_other_units(held, bare)
     table = steps_of(bare)
-    _refuse_slower_table(held, table)
+    _refuse_slower_table(held, table, bare.label)
     extra = np.maximum(measured - table, 0.0)
     for _ in range(_ROUNDS if replay is not None else 0):
         reached = steps_of(_with(document, requests, extra, None))
@@ -142,15 +142,15 @@ def _refuse_other_units(sweep: Sweep, bare: StepProfile) -> None:
     why = "that is the total of all users: divide it by the load" if total else "is it of another machine?"
     raise ProfileError(
         f"{sweep.source}: {speed:,.0f} tokens/s of one user at {load} users is a step of {1e3 / speed:.2f} "
-        f"ms, and one pass alone costs {1e3 * alone[worst]:.2f} ms; {why}"
+        f"ms, and one pass of {bare.label} alone costs {1e3 * alone[worst]:.2f} ms; {why}"
     )
 
 
-def _refuse_slower_table(sweep: Sweep, table: np.ndarray) -> None:
+def _refuse_slower_table(sweep: Sweep, table: np.ndarray, label: str) -> None:
     if np.all(table * sweep.speeds >= 1.0 - 1e-9):
         by = float((table * sweep.speeds).max())
         raise ProfileError(
-            f"{sweep.source}: the table alone is at least as slow as the sweep at every load (up to {by:.2f} "
+            f"{sweep.source}: {label} alone is at least as slow as the sweep at every load (up to {by:.2f} "
             "times), so it misses no overhead; are its context and prompts right, and its model and GPU "
             "those of the sweep?"
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,6 +101,14 @@ class StepProfile:
     provenance: dict[str, Any] = field(default_factory=dict)
     fit: dict[str, Any] | None = None
     samples: list[Any] = field(default_factory=list)
+    where: str = field(default="", repr=False)  # the file it was read from, for messages
+
+    @property
+    def label(self) -> str:
+        """How messages name it: by its name, and by its file where that is called otherwise."""
+        file = Path(self.where)
+        known = file.suffix != ".json" or file.stem == self.name
+        return f"profile {self.name!r}" + ("" if known else f" ({self.where})")
 
     # -- reading and writing -------------------------------------------------------------------------------
 
@@ -151,6 +160,7 @@ class StepProfile:
             provenance=read_provenance(read),
             fit=read.mapping("fit") or None,
             samples=list(samples),
+            where=where,
         )
         profile._refuse_free_steps(where)
         return profile
@@ -297,7 +307,7 @@ class StepProfile:
     def refusal(self, tokens: int) -> str:
         """Why a pass of `tokens` has no cost here, and what to do about it."""
         return (
-            f"profile {self.name!r} has no cost for a pass of {tokens} tokens: its capture limit is "
+            f"{self.label} has no cost for a pass of {tokens} tokens: its capture limit is "
             f"{self.graph_limit} and it has no eager curve; add an eager block, or run fewer tokens"
         )
 

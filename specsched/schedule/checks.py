@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import kernels
-from ..errors import PolicyError
+from ..errors import PolicyError, quoted
 
 NO_END = np.iinfo(np.int64).max  # the end of a batch table's last row when it is null
 
@@ -150,15 +150,17 @@ def acceptances(accepted: ArrayLike | None, confidence: NDArray[np.float64]) -> 
     return array
 
 
-def whole_number(value: Any, what: str, least: int) -> int:
-    """An int >= least; integral floats pass, booleans do not."""
+def whole_number(value: Any, what: str, least: int, most: int = 2**63 - 1) -> int:
+    """An int in [least, most]; integral floats pass, booleans do not."""
     try:
         number = int(value)
         exact = number == value and not isinstance(value, (bool, np.bool_))
     except (TypeError, ValueError, OverflowError):
         exact = False
     if not exact or number < least:
-        raise PolicyError(f"{what} is {value!r}; give a whole number >= {least}")
+        raise PolicyError(f"{what} is {quoted(value)}; give a whole number >= {least}")
+    if number > most:
+        raise PolicyError(f"{what} is {quoted(value)}; give a whole number from {least} to {most}")
     return number
 
 

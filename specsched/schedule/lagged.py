@@ -38,6 +38,9 @@ class _Snapshot:
             )
 
 
+MOST_STEPS = 1000  # the memory of a lag is a block a step and place; engines lag by two or three steps
+
+
 class Lagged(Policy):
     """The best budget of the survivals of `lag` steps ago, filled by the top of the present ones. Lossless.
 
@@ -58,7 +61,7 @@ class Lagged(Policy):
     def __init__(self, lag: int = 2, minimum_gain: float | None = None) -> None:
         if lag == 0:
             raise PolicyError("lag 0 would be policy global, which is not lossless; name that, or a lag >= 1")
-        self.lag = checks.whole_number(lag, "the lag of policy lagged", 1)
+        self.lag = checks.whole_number(lag, "the lag of policy lagged", 1, MOST_STEPS)
         self.minimum_gain = checks.gain(minimum_gain)
         self.name = f"lagged:{self.lag}"
         self.reset()

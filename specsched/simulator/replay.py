@@ -36,6 +36,7 @@ class Replay:
     domain: np.ndarray  # int64[m]: code of `domain_names`
     domain_names: tuple[str, ...]
     position: np.ndarray | None = None  # int64[t]: of a log: tokens of the request before each row
+    where: str = "the trace"  # its file, for messages
 
     @property
     def block_size(self) -> int:
@@ -93,4 +94,5 @@ class Replay:
             domain=np.asarray(trace.domain[trace.starts], dtype=np.int64),
             domain_names=tuple(trace.domain_names),
             position=None if dense else trace.position - np.repeat(trace.position[start], trace.lengths),
+            where=trace.where,
         )

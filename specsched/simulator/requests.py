@@ -26,6 +26,7 @@ class Requests:
     offset: np.ndarray  # int32[users]: tokens a user's first request has behind it; empty in an open loop
     offset_rows: np.ndarray  # int32[users]: rows of the trace that those tokens are
     warnings: tuple[str, ...] = ()  # approximations made in laying a workload on the trace
+    where: str = "the trace"  # what they come from, for messages
 
     def with_prompts(self, tokens: int) -> Requests:
         """The same requests, each with a prompt of so many tokens."""
@@ -65,6 +66,7 @@ def _staggered(
         arrival=np.empty(0),
         offset=offset,
         offset_rows=replay.rows_behind(listed[:users, 0], offset),
+        where=replay.where,
     )
 
 
@@ -84,4 +86,5 @@ def open_loop(replay: Replay, trace: Trace, workload: Workload, seed: int) -> Re
         offset=np.empty(0, dtype=np.int32),
         offset_rows=np.empty(0, dtype=np.int32),
         warnings=tuple(assignment.warnings),
+        where=f"workload {workload.name!r}",
     )

@@ -138,9 +138,9 @@ class Run:
         longest = int(np.max(need)) + 1 + block
         if longest > self.kv_capacity:
             raise WorkloadError(
-                f"a request needs {longest} KV tokens (context, and room for a block of {block}) but an "
-                f"engine of profile {self.profile.name!r} holds {self.kv_capacity}; lower the context or the "
-                "lengths, or use a profile with more memory"
+                f"{self.coming.where}: a request needs {longest} KV tokens (context, and room for a block of "
+                f"{block}) but an engine of {self.profile.label} holds {self.kv_capacity}; lower the context "
+                "or the lengths, or use a profile with more memory"
             )
 
     def result(

@@ -87,6 +87,7 @@ def run(
     """
     sweep = read_spec(spec)
     store = Store(Path(out))
+    store.refuse_inputs([Path(spec), *sweep.files.values()])
     with store.locked():
         return _run(sweep, store, cluster, workers, progress, retry_failed)
 

@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import WorkloadError
+from ..files.guard import reading
 from ..files.output import atomic_write
+from ..files.parquet import read_parquet
 
 Row = dict[str, Any]
 # part-PID-TIME(-CHECKSUM).parquet: parts of earlier versions have no checksum.
@@ -41,6 +43,14 @@ class Store:
         self._kept: list[Row] = []
         self._begun = self._flushed = time.monotonic()
         self._written = 0
+
+    def refuse_inputs(self, inputs: Iterable[Path]) -> None:
+        """Raise WorkloadError where a file that the sweep reads stands where it would write."""
+        written = [self.folder / "results.parquet", self.folder / "lock", *self.parts.glob("*")]
+        for given in inputs:
+            for path in written:
+                if path.exists() and given.exists() and path.samefile(given):
+                    raise WorkloadError(f"{given} is the input; give another --out")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -103,7 +113,7 @@ class Store:
                     "run again"
                 )
                 continue
-            found += [(int(name["time"], 16), part.name, row) for row in _table(part, raw)]
+            found += [(int(name["time"], 16), part.name, row) for row in _table(part)]
         found.sort(key=lambda entry: entry[:2])
         return {row["key"]: row for _, _, row in found}
 
@@ -135,15 +145,12 @@ def _checksum(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()[:32]
 
 
-def _table(part: Path, raw: bytes) -> list[Row]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def _table(part: Path) -> list[Row]:
     try:
-        rows: list[Row] = pq.read_table(pa.BufferReader(raw), use_threads=False).to_pylist()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
-        what = (str(e).splitlines() or [type(e).__name__])[0]
-        raise WorkloadError(f"{part} is broken ({what}); delete it, and its points run again") from None
+        with reading(part, WorkloadError, "part of a sweep"):
+            rows: list[Row] = read_parquet(part, WorkloadError).to_pylist()
+    except WorkloadError as e:
+        raise WorkloadError(f"{e}, or delete it, and its points run again") from None
     if any(not isinstance(row.get("key"), str) or "status" not in row for row in rows):
         raise WorkloadError(f"{part} is not a part of a sweep (no columns key, status); move it elsewhere")
     return rows

@@ -20,6 +20,7 @@ from ..errors import WorkloadError
 # Ten times the fleet day of the largest plan: beyond it a typing error is likelier than a wish.
 MOST_REQUESTS = 200_000_000
 # A step is simulated for every few of them: of more, one request alone would take minutes.
+MOST_SECONDS = 3.2e8  # ten years, from the first arrival to the last
 MOST_OUTPUT = 2**20
 _TOO_LONG = f"is more than the {MOST_OUTPUT:,} tokens that one request may ask for"
 GENERATED = "gamma renewal"  # format of drawn arrivals
@@ -68,6 +69,11 @@ class Workload:
         _refuse(arrival < 0, "arrival_seconds", arrival, "is before the start (0)")
         falls = np.concatenate(([False], arrival[1:] < arrival[:-1]))
         _refuse(falls, "arrival_seconds", arrival, "is earlier than the row before it; sort by arrival")
+        if arrival[-1] - arrival[0] > MOST_SECONDS:
+            raise WorkloadError(
+                f"workload {self.name!r}: its arrivals span {arrival[-1] - arrival[0]:.3g} s, more than the "
+                f"{MOST_SECONDS:.3g} that are replayed; check the unit of the times, or give a part"
+            )
         if self.prompt_tokens is not None:
             _refuse(self.prompt_tokens < 0, "prompt_tokens", self.prompt_tokens, "is negative")
             beyond = self.prompt_tokens > MOST_TOKENS

@@ -217,6 +217,10 @@ def test_many_rates_are_no_name_of_a_file(folder: Path) -> None:
         ["simulate", "--trace", long, "--sla", "20"],
         ["simulate", *LOAD, "--profile", long, "--sla", "20"],
         ["simulate", "--trace", "chat", "--sla", "20", "--calibration", long],
+        ["simulate", *LOAD, "--requests", "9" * 4000],
+        ["simulate", *LOAD, "--policy", f"fixed:{'9' * 4000}", "--concurrency", "1"],
+        ["inspect", f"--{long}"],
+        [long],
     ):
         done = run(*words)
         assert done.exit_code == 2

@@ -31,16 +31,11 @@ Reader = Callable[[Path], Any]
 
 @dataclass(frozen=True)
 class Seed:
-    """A valid file (`name`, `raw`) and what reads it. `kind`: "json" documents are damaged by value too."""
+    """A valid file (`name`, `raw`) and what reads it."""
 
     name: str
     raw: bytes
     readers: tuple[Reader, ...]
-
-    @property
-    def document(self) -> Any:
-        """The parsed JSON, or None for files of another kind."""
-        return json.loads(self.raw) if self.name.endswith(".json") else None
 
 
 def _trace(arrivals: bool = True) -> bytes:
@@ -52,7 +47,7 @@ def _trace(arrivals: bool = True) -> bytes:
         np.concatenate([np.arange(n) for n in lengths]),
         rng.normal(size=(12, 3)).astype(np.float32),
         rng.integers(0, 4, 12),
-        domain=["a"] * 12,
+        domain=["a"] * 7 + ["b"] * 5,
         prompt_tokens=[9] * 12,
         arrival_seconds=np.repeat([0.0, 1.0, 2.5], lengths) if arrivals else None,
     )
@@ -80,9 +75,13 @@ _DRAFTS = {
     "run_id": ["r"] * 3, "sequence_id": [0, 0, 1], "step": [0, 1, 0], "k": [2, 2, 2],
     "acceptances": [[True, False], [True, True], [False, False]], "acceptance_length": [1, 2, 0],
 }  # fmt: skip
-_ARRIVALS = b"arrival_seconds,prompt_tokens,output_tokens,domain\n0,5,7,a\n1.5,6,8,b\n2,7,9,a\n"
+_ARRIVALS = b"arrival_seconds,prompt_tokens,output_tokens,domain\n" + b"".join(
+    b"%.1f,%d,%d,%s\n" % (i * 0.7, 5 + i, 3 + i % 4, b"ab"[i % 2 : i % 2 + 1]) for i in range(20)
+)
 _SERVEGEN = b"client,t_s,rate_rps,cv,family,p1,p2\n0,0,0.1,1,Gamma,1,1\n1,600,0.2,1,Weibull,0.9,2\n"
-_MOONCAKE = b'{"timestamp": 0, "input_length": 6, "output_length": 5}\n' * 3
+_MOONCAKE = b"".join(
+    b'{"timestamp": %d, "input_length": 6, "output_length": 5}\n' % (i * 300) for i in range(20)
+)
 _SWEEP = b'traces = ["chat"]\npolicies = ["off"]\nconcurrencies = [1]\n[run]\nrequests = 10\nsla = 60.0\n'
 
 
@@ -115,7 +114,7 @@ _HINTED: dict[str, tuple[Reader, ...]] = {
 
 def seeds() -> list[Seed]:
     """Every seed, in a fixed order; their names end as users' files do."""
-    calibration = Calibration(np.array([1.1, 0.9]), np.zeros(2), about={"trace": "t"})
+    calibration = Calibration(np.array([1.1, 0.9, 1.0]), np.zeros(3), about={"trace": "t"})
     both: tuple[Reader, ...] = (formats.read, inspect_file)
     arrivals: tuple[Reader, ...] = (load_workload,)
     own = [
@@ -125,12 +124,16 @@ def seeds() -> list[Seed]:
         Seed("config.json", _json(CONFIG), (find_model,)),
         Seed("trace.parquet", _trace(), (load_trace, load_workload, *both)),
         Seed("drafts.parquet", _table(**_DRAFTS), both),
-        Seed("flat.parquet", _table(arrival_seconds=[0.0, 1.0], output_tokens=[5, 6]), arrivals),
+        Seed(
+            "flat.parquet",
+            _table(arrival_seconds=[0.5 * i for i in range(20)], output_tokens=[5] * 20),
+            arrivals,
+        ),
         Seed("plain.csv", _ARRIVALS, arrivals),
         Seed("plain.csv.gz", gzip.compress(_ARRIVALS, mtime=0), arrivals),
         Seed("servegen.csv", _SERVEGEN, arrivals),
         Seed("mooncake.jsonl", _MOONCAKE, arrivals),
-        Seed("speeds.csv", b"concurrency,tok_s_user\n1,80\n8,60\n32,40\n", (read_sweep,)),
+        Seed("speeds.csv", b"concurrency,tok_s_user\n1,15\n8,12\n32,9\n", (read_sweep,)),
         Seed("sweep.toml", _SWEEP, (read_spec,)),
     ]
     foreign = [p for p in sorted(DATA.iterdir()) if p.suffix != ".md"]

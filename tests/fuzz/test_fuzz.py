@@ -13,7 +13,7 @@ import pytest
 from corpus import Seed, seeds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mutation import damaged_bytes, documents
+from mutation import damaged
 
 from specsched.errors import SpecschedError, plain
 
@@ -60,13 +60,9 @@ def test_the_seed_itself_is_read(tmp_path: Path, seed: Seed) -> None:
 @fuzzed
 @given(data=st.data())
 def test_damage_is_told(tmp_path_factory: pytest.TempPathFactory, seed: Seed, data: st.DataObject) -> None:
-    document = seed.document
-    if document is not None and data.draw(st.booleans()):
-        raw = data.draw(documents(document))
-    else:
-        raw = data.draw(damaged_bytes(seed.raw))
+    random = data.draw(st.randoms(use_true_random=False))
     path = tmp_path_factory.getbasetemp() / seed.name
-    path.write_bytes(raw)
+    path.write_bytes(damaged(random, seed.name, seed.raw, random.randint(1, 3)))
     lawful(path, seed)
 
 

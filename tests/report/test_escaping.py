@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import html
+import json
 import re
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from matplotlib.text import Text
+from profile_cases import small
 
+from specsched.cli.app import main
 from specsched.report.page import answer_page
 from specsched.report.plots import dress, figure, png
 
@@ -34,6 +39,26 @@ def _answer() -> dict[str, object]:
 def test_every_text_of_an_answer_is_escaped_in_its_page() -> None:
     page = answer_page(_answer(), b"png", b"png", f"specsched simulate --trace '{EVIL}'")
     assert html.escape(EVIL) in page
+    assert "<script" not in page
+    assert not re.search(r"<img[^>]* onerror", page)
+
+
+def test_every_name_of_a_plan_is_escaped_in_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "<script>alert(1)<img src=x onerror=alert(1)>\"'&"  # no slash: it names files too
+    made = {"method": "measured", "source": name}
+    profile = {**small(), "name": name, "gpu": {"name": name}, "provenance": made}
+    (tmp_path / "p.json").write_text(json.dumps(profile))
+    rows = "".join(f"{i * 0.5},3\n" for i in range(30))
+    (tmp_path / f"{name}.csv").write_text("arrival_seconds,output_tokens\n" + rows)
+    words = ["trace", "synth", "--acceptance", "0.8,0.5", "--requests", "8", "-o", f"{name}.parquet"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    words = ["plan", "--trace", f"{name}.parquet", "--profile", "p.json", "--sla", "20", "--requests", "20"]
+    words += ["--arrivals", f"{name}.csv", "--policy", "off", "--calibration", "none", "--out", "out"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.stderr
+    page = (tmp_path / "out" / "plan.html").read_text()
+    assert html.escape(name) in page
     assert "<script" not in page
     assert not re.search(r"<img[^>]* onerror", page)
 

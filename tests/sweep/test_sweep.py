@@ -570,3 +570,15 @@ def test_the_example_is_a_sweep_that_reads() -> None:
         pytest.skip("examples are not installed")
     sweep = read_spec(example)
     assert 1 < len(sweep.points) < 200
+
+
+def test_a_trace_that_stands_where_results_go_is_refused(folder: Path) -> None:
+    out = folder / "out"
+    run = written(folder)
+    runner.run(run, out, workers=1)
+    (folder / "small.parquet").rename(out / "results.parquet")
+    before = (out / "results.parquet").read_bytes()
+    spec = written(folder, SPEC.replace("small.parquet", "out/results.parquet"))
+    with pytest.raises(WorkloadError, match=r"results\.parquet is the input"):
+        runner.run(spec, out, workers=1)
+    assert (out / "results.parquet").read_bytes() == before

@@ -282,6 +282,22 @@ def test_trained_bpe_round_trips_and_survives_its_file(tmp_path):
     assert len(tokenizer.encode(" the")) == 1, "the most frequent word is one piece"
 
 
+@pytest.mark.parametrize("options", [{}, {"nfc": True, "whole_words": True}])
+def test_the_tokenizers_library_reads_our_files_to_the_same_ids(tmp_path, options):
+    library = pytest.importorskip("tokenizers")
+    bundled = Tokenizer.from_folder(bundled_dir("models") / "tiny-target")
+    ours = Tokenizer(bundled.vocab, list(bundled.rank), bundled.special, bundled.splits, **options)
+    ours.save(tmp_path / "tokenizer.json")
+    theirs = library.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    rng = np.random.default_rng(0)
+    letters = [*map(chr, range(0x250)), "\u200d", "日", "😀", "ﬁ", "\u0301", "'s", "  ", *bundled.special]
+    for _ in range(300):
+        text = "".join(rng.choice(letters, 40))
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text) == ids
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
+
+
 def test_bpe_learns_merges_by_frequency():
     tokenizer = train_bpe(["ab ab ab ab bc bc bc"], 258, [])
     assert next(iter(tokenizer.rank)) == ("a", "b")

@@ -203,6 +203,7 @@ class Drafter(nn.Module):
         self.register_buffer("draft_ids", draft_ids, persistent=False)
         self.register_buffer("head_weight", torch.zeros(0), persistent=False)
         self.embed_tokens = nn.Embedding(0, c.hidden_size)
+        self.where = "the drafter"  # its folder, for messages
         self.markov_head = self.confidence_head = None
 
     # --- the frozen half, shared with the target ------------------------------------------------------------
@@ -289,8 +290,9 @@ class Drafter(nn.Module):
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
     def probabilities(self, logits: Tensor, temperature: float) -> Tensor:
-        """Draft law over the whole vocabulary: logits[R, Vd] -> float32[R, V]."""
+        """Draft law over the whole vocabulary: logits[R, Vd] -> float32[R, V]; SpecschedError for NaN."""
         logits = logits.float()
+        self._refuse_nan(logits, "draft logits")
         if temperature == 0:
             p = F.one_hot(logits.argmax(-1), logits.shape[-1]).float()
         else:
@@ -299,6 +301,17 @@ class Drafter(nn.Module):
             return p
         whole = p.new_zeros(len(p), self.config.vocab_size)
         return whole.index_copy_(1, self.draft_ids, p)
+
+    def _refuse_nan(self, values: Tensor, what: str) -> None:
+        # Finite weights can overflow on the way; a NaN would be drawn as a token past the vocabulary.
+        if bool(values.isnan().any()):
+            raise SpecschedError(f"{self.where}: its {what} are NaN; are the weights damaged?")
+
+    def _block(self, *parts: list[Tensor]) -> DraftBlock:
+        """The block of what was drawn position by position: tokens, laws, confidences, logits."""
+        block = DraftBlock(*(torch.stack(part, dim=1) for part in parts))
+        self._refuse_nan(block.confidence_logit, "confidences")
+        return block
 
     def _draw(self, k: int, p: Tensor, generator: torch.Generator | None, sampler: Sampler | None) -> Tensor:
         if sampler is not None:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...errors import FormatError, nearest
+from ...files.archive import files_of
 from ...files.disk import bundled_dir, read_json
 from ...files.guard import reading
 from ...files.output import atomic_write, write_json
@@ -51,7 +52,7 @@ def read_checkpoint(
     config_file = folder / "config.json"
     config = DrafterConfig.from_dict(read_json(config_file, FormatError), str(config_file))
     state: dict[str, Tensor] = {}
-    files = sorted(folder.glob("*.safetensors"))
+    files = files_of(folder, "*.safetensors", FormatError)
     if not files:
         raise FormatError(f"{folder}: no *.safetensors beside config.json; fetch the weights too")
     for file in files:

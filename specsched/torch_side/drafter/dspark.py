@@ -174,7 +174,7 @@ class DSpark(Drafter):
             tokens.append(previous)
             laws.append(law)
             logits.append(step)
-        return DraftBlock(*(torch.stack(parts, dim=1) for parts in (tokens, laws, confidences, logits)))
+        return self._block(tokens, laws, confidences, logits)
 
     def _hidden_rows(self, tokens: Tensor, positions: Tensor, context: DraftContext, slots: Tensor) -> Tensor:
         """Hidden states [R, γ, d] of R rows. Rows of one slot share its keys: rows become [slots,
@@ -293,6 +293,7 @@ def load_drafter(
         shapes = {k: v.shape for k, v in _kinds()[config.kind](config, draft_ids).own_state().items()}
     _check_state(shapes, state, where)
     drafter = _kinds()[config.kind](config, draft_ids)
+    drafter.where = where
     embed, head = state.pop("embed_tokens.weight", None), state.pop("lm_head.weight", None)
     drafter.load_state_dict(state, strict=False)
     drafter = drafter.to(device=target.device, dtype=dtype or target.dtype)

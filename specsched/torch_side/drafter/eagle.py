@@ -137,4 +137,4 @@ class Eagle3(Drafter):
             laws.append(law)
             confidences.append(_peak(step))
             logits.append(step)
-        return DraftBlock(*(torch.stack(parts, dim=1) for parts in (tokens, laws, confidences, logits)))
+        return self._block(tokens, laws, confidences, logits)

@@ -79,7 +79,8 @@ def ids_of(target: Target, row: dict[str, Any], index: int) -> list[int]:
     else:
         found = target.tokenizer.chat([{"role": "user", "content": text}])
     if not found:
-        raise SpecschedError(f"{where}: the prompt has no token; give a text")
+        by = target.tokenizer.template_source if target.tokenizer.chat_template is not None else None
+        raise SpecschedError(f"{where}: the prompt has no token{f' by {by}' if by else ''}; give a text")
     if max(found) >= top:
         raise SpecschedError(
             f"{target.tokenizer.source or target.config.name}: token id {max(found)} is beyond the model's "

@@ -15,6 +15,8 @@ from ...errors import SpecschedError
 DRAFT, ACCEPT, EMIT, RESIDUAL, TARGET = range(5)
 """Streams of uniforms: draft tokens, acceptance tests, corrected or bonus tokens, first rejects, target
 text."""
+LEAST_TEMPERATURE = 1e-6
+"""Below it logits in float32, divided by the temperature, leave their range; 0 is greedy."""
 
 
 def laws(logits: Tensor, temperature: float) -> Tensor:
@@ -22,6 +24,10 @@ def laws(logits: Tensor, temperature: float) -> Tensor:
     logit."""
     if not temperature >= 0:
         raise SpecschedError(f"temperature {temperature} is not a temperature; give 0 (greedy) or more")
+    if 0 < temperature < LEAST_TEMPERATURE:
+        raise SpecschedError(
+            f"temperature {temperature:g} is less than {LEAST_TEMPERATURE:g}; give 0, which is greedy"
+        )
     logits = logits.float()
     if temperature == 0:
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)

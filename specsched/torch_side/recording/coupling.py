@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from ...errors import TraceError
+from ...files.archive import check_archive
 from ...files.output import atomic_write, damaged
 from ..drafter.base import Drafter
 from ..engine.sampling import ACCEPT, DRAFT, RESIDUAL, draw, laws, residual, uniforms
@@ -40,6 +41,14 @@ class Rows(NamedTuple):
     """float32[n, γ]"""
     accepted: np.ndarray
     """int64[n], 0..γ"""
+
+
+class Widths(NamedTuple):
+    """What the states of a text measure: of a target and a drafter."""
+
+    hidden: int
+    features: int
+    vocabulary: int
 
 
 class Text(NamedTuple):
@@ -112,14 +121,58 @@ def save_texts(path: Path, texts: list[Text]) -> None:
         stream.write(buffer.getvalue())
 
 
-def load_texts(path: Path, device: torch.device) -> list[Text]:
-    """Texts written by `save_texts`."""
+def load_texts(
+    path: Path,
+    device: torch.device,
+    prompts: Sequence[Sequence[int]] | None = None,
+    widths: Widths | None = None,
+) -> list[Text]:
+    """Texts written by `save_texts`, of these prompts and widths where they are given."""
     with damaged(path, TraceError, "delete it, and its texts are sampled again"):
+        check_archive(path)
         kept = [Text(*fields) for fields in torch.load(path, map_location=device, weights_only=True)]
         for text in kept:
-            if not (isinstance(text.tokens, torch.Tensor) and isinstance(text.prompt, int)):
-                raise ValueError("texts of another shape")
+            _check_text(text, widths)
+        if prompts is not None and [t.tokens[: t.prompt].tolist() for t in kept] != [
+            list(p) for p in prompts
+        ]:
+            raise ValueError("texts of other prompts")
         return kept
+
+
+def _check_text(text: Text, widths: Widths | None) -> None:
+    """Raise ValueError where the parts of a text do not fit together."""
+    length = len(text.tokens)
+    counts = type(text.prompt) is int and type(text.answer) is int
+    if (
+        not counts
+        or text.tokens.dtype != torch.int64
+        or not 0 < text.prompt <= text.prompt + text.answer <= length
+    ):
+        raise ValueError("texts of another shape")
+    for part, rows, width in zip(
+        (text.hidden, text.features), (length - text.prompt, length - 1), widths or (None, None), strict=False
+    ):
+        if part.ndim != 2 or len(part) != rows or (width is not None and part.shape[1] != width):
+            raise ValueError("states of another shape")
+    if widths is not None and not 0 <= int(text.tokens.min()) <= int(text.tokens.max()) < widths.vocabulary:
+        raise ValueError("tokens beyond the vocabulary")
+
+
+def check_rows(rows: list[Rows], counts: list[int], block_size: int) -> None:
+    """Raise ValueError where the rows of a part are not what a recording writes."""
+    for row, count in zip(rows, counts, strict=True):
+        whole = all(
+            column.dtype.kind == "i" and column.shape == (count,) for column in (row.position, row.accepted)
+        )
+        if (
+            not whole
+            or row.confidence_logit.shape != (count, block_size)
+            or row.confidence_logit.dtype.kind != "f"
+        ):
+            raise ValueError("rows of another shape")
+        if (row.position < 0).any() or not ((row.accepted >= 0) & (row.accepted <= block_size)).all():
+            raise ValueError("rows that no step made")
 
 
 @torch.no_grad()

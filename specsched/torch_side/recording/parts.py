@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import TraceError
+from ...files.archive import check_archive
 from ...files.disk import read_json
 from ...files.output import atomic_write, damaged, write_json
-from .coupling import Rows
+from .coupling import Rows, check_rows
 
 
 class Recorded(NamedTuple):
@@ -33,8 +34,8 @@ class Parts:
     side, so only the same batch gives the same bits) and a file for every request drafted along its text.
     """
 
-    def __init__(self, folder: Path | None, fingerprint: dict[str, Any]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None, fingerprint: dict[str, Any], block_size: int) -> None:
+        self.folder, self.block_size = folder, block_size
         if folder is None:
             return
         about = folder / "settings.json"
@@ -45,8 +46,8 @@ class Parts:
         if before is not None and before != fingerprint:
             different = sorted(k for k in fingerprint if before.get(k) != fingerprint[k])
             raise TraceError(
-                f"{folder} holds an unfinished recording with other settings ({', '.join(different)}); "
-                "finish it with those, delete the folder, or record to another file"
+                f"{about}: an unfinished recording with other settings ({', '.join(different) or 'more'}); "
+                "finish it with those, delete its folder, or record to another file"
             )
         write_json(about, fingerprint, own=True)
 
@@ -71,12 +72,18 @@ class Parts:
     def _load(self, path: Path | None) -> list[Recorded] | None:
         if path is None or not path.is_file():
             return None
-        with damaged(path, TraceError, "delete it, and it is recorded again"), np.load(path) as z:
+        with damaged(path, TraceError, "delete it, and it is recorded again"):
+            check_archive(path)
+            with np.load(path) as archive:
+                z = dict(archive)
+            if not len(z["counts"]):
+                return []
             cut = np.cumsum(z["counts"])[:-1]
             columns = (np.split(z[name], cut) for name in ("position", "confidence_logit", "accepted"))
             rows = [Rows(*columns_of_one) for columns_of_one in zip(*columns, strict=True)]
+            check_rows(rows, z["counts"].tolist(), self.block_size)
             about = zip(rows, z["domain"].tolist(), z["prompt_tokens"].tolist(), strict=True)
-            return [Recorded(r, str(d), int(p)) for r, d, p in about] if len(z["counts"]) else []
+            return [Recorded(r, str(d), int(p)) for r, d, p in about]
 
     def save(self, number: int, found: list[Recorded]) -> None:
         """Keep a finished batch; its requests' own files are no longer needed."""

@@ -32,7 +32,7 @@ from ..engine.prompts import ids_of, read_prompts
 from ..target.decoder import Target
 from ..target.weights import load_target
 from ..training.sample import prompt_ids
-from .coupling import Rows, Text, dense_rows, load_texts, sample_texts, save_texts
+from .coupling import Rows, Text, Widths, dense_rows, load_texts, sample_texts, save_texts
 from .parts import Parts, Recorded
 
 _TURNS = 8  # random keys set aside for the turns of one conversation
@@ -97,7 +97,7 @@ def record(
     else:
         source, rows = "rows", list(prompts)
     fingerprint = _fingerprint(target, drafter, rows, s)
-    parts = Parts(None if out is None else Path(f"{out}.parts"), fingerprint)
+    parts = Parts(None if out is None else Path(f"{out}.parts"), fingerprint, drafter.block_size)
     library = _Library(parts.folder if texts is None else Path(texts), target, drafter, s)
     done: list[Recorded] = []
     used = 0
@@ -262,7 +262,9 @@ class _Library:
         depends += [s.temperature, s.seed, prompts, keys]
         path = self.folder / f"{hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:16]}.texts"
         if path.is_file():
-            return load_texts(path, target.device)
+            config = target.config
+            widths = Widths(config.hidden_size, config.hidden_size * len(self.layers), config.vocab_size)
+            return load_texts(path, target.device, prompts, widths)
         texts = sample()
         save_texts(path, texts)
         return texts

@@ -159,12 +159,19 @@ class Target(nn.Module):
 
     def precise_logits(self, hidden: Tensor) -> Tensor:
         """`logits` in float32. For sampling on a CPU the head itself is float32 (a copy is kept): bfloat16
-        logits near 20 are an eighth apart, which would be a visibly different law."""
+        logits near 20 are an eighth apart, which would be a visibly different law. SpecschedError for NaN, to
+        which finite weights can overflow."""
         if self.dtype != torch.bfloat16 or self.device.type != "cpu":
-            return self.logits(hidden).float()
-        if self._head32 is None:
-            self._head32 = self.lm_head.weight.detach().float()
-        return F.linear(hidden.float(), self._head32)
+            logits = self.logits(hidden).float()
+        else:
+            if self._head32 is None:
+                self._head32 = self.lm_head.weight.detach().float()
+            logits = F.linear(hidden.float(), self._head32)
+        if not bool(logits.isfinite().all()):
+            raise SpecschedError(
+                f"target {self.config.name!r}: its logits are not finite; are its weights damaged?"
+            )
+        return logits
 
     def _rope(self, position: Tensor) -> tuple[Tensor, Tensor]:
         angle = position.to(torch.float32).unsqueeze(-1) * self._frequency

@@ -2,6 +2,10 @@
 
 Text is cut into words by regular expressions, each word's UTF-8 bytes are merged pair by pair in the order
 the merges were learned. Special tokens (chat marks) are cut out first and never merged.
+
+It is our own, and tests hold it to the `tokenizers` library: that library runs a file's patterns without a
+limit of time, cannot be interrupted, and answers one that backtracks with a panic that prints a stack trace
+before Python can refuse it.
 """
 
 from __future__ import annotations
@@ -16,15 +20,21 @@ from typing import Any
 
 import regex
 
-from ...errors import SpecschedError, plain, quoted
+from ...errors import SpecschedError, quoted
 from ...files.disk import read_json
 from ...files.guard import reading
 from ...files.output import write_json
-from ...files.reader import Reader, kind_of
-from ...files.strict import read_text
+from ...files.reader import Reader
 from .template import render
+from .tokenizer_json import (
+    GPT2_WORDS,
+    added_tokens,
+    chat_template_of,
+    merges_of,
+    splits_of,
+    vocabulary,
+)
 
-GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
     "{% endfor %}"
@@ -41,6 +51,7 @@ def _byte_letters() -> dict[int, str]:
 
 
 _LETTER = _byte_letters()
+_BYTE_LEVEL = {"add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 _BYTE = {letter: byte for byte, letter in _LETTER.items()}
 
 
@@ -107,7 +118,10 @@ class Tokenizer:
             else:
                 piece = self._piece.get(int(i))
                 if piece is None:
-                    raise SpecschedError(f"token id {i} is not in this vocabulary of {len(self.vocab)}")
+                    raise SpecschedError(
+                        f"{self.source or 'tokenizer'}: token id {i} is not in its vocabulary of "
+                        f"{len(self.vocab)}; tokenizer and weights do not belong together"
+                    )
                 out.append(bytes(_BYTE[c] for c in piece if c in _BYTE))
         return b"".join(out).decode("utf-8", errors="replace")
 
@@ -195,7 +209,7 @@ class Tokenizer:
     def from_folder(cls, folder: str | os.PathLike[str]) -> Tokenizer:
         """Tokenizer of `tokenizer.json`, its chat template from the files Hugging Face keeps it in."""
         path = Path(folder) / "tokenizer.json"
-        template, variables = _chat_template(Path(folder))
+        template, variables = chat_template_of(Path(folder))
         with reading(path, SpecschedError, "tokenizer"):
             made = cls._of_file(path, template, variables)
         made.source = str(path)
@@ -215,15 +229,15 @@ class Tokenizer:
             raise SpecschedError(
                 f"{path}: only byte-level BPE tokenizers are supported, not {quoted(model.get('type'))}"
             )
-        vocab = _vocabulary(parts)
-        merges = _merges(parts, vocab)
-        special = _added(read)
+        vocab = vocabulary(parts)
+        merges = merges_of(parts, vocab)
+        special = added_tokens(read)
         given = read.block("normalizer")
         normalizer = None if given is None else given.document.get("type")
         if normalizer not in (None, "NFC"):
             raise SpecschedError(f"{path}: normalizer {normalizer!r} is not supported; pass prompt_ids")
         whole_words = bool(model.get("ignore_merges"))
-        splits = _splits(path, raw)
+        splits = splits_of(read)
         return cls(vocab, merges, special, splits, template, variables, normalizer == "NFC", whole_words)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -233,7 +247,7 @@ class Tokenizer:
             {"type": "Split", "pattern": {"Regex": p}, "behavior": "Isolated", "invert": False}
             for p in self.splits
         ]
-        pre.append({"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False})
+        pre.append({"type": "ByteLevel", **_BYTE_LEVEL})
         added = [
             {"id": i, "content": s, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
              "normalized": False}
@@ -245,7 +259,7 @@ class Tokenizer:
             "normalizer": {"type": "NFC"} if self.nfc else None,
             "pre_tokenizer": {"type": "Sequence", "pretokenizers": pre},
             "post_processor": None,
-            "decoder": {"type": "ByteLevel"},
+            "decoder": {"type": "ByteLevel", **_BYTE_LEVEL},
             "model": {
                 "type": "BPE",
                 "vocab": self.vocab,
@@ -277,53 +291,7 @@ def _pair(line: str) -> tuple[str, str]:
     return left, right
 
 
-_MOST_IDS = 2**24
 _PATTERN_SECONDS = 5.0  # a pattern that backtracks without end; real ones take microseconds
-
-
-def _id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_IDS
-
-
-def _vocabulary(model: Reader) -> dict[str, int]:
-    vocab = model.mapping("vocab")
-    if not vocab:
-        raise model.fail("vocab", "is missing or empty; it maps pieces to ids")
-    for piece, number in vocab.items():
-        if not _id(number):
-            key = f"vocab[{quoted(piece, 40)}]"
-            raise model.fail(key, f"is {quoted(number)}; it must be an id from 0 to {_MOST_IDS - 1}")
-    return vocab
-
-
-def _merges(model: Reader, vocab: dict[str, int]) -> list[tuple[str, str]]:
-    """Pairs of pieces, written "a b" or ["a", "b"], whose joint piece is in the vocabulary."""
-    given = model.document.get("merges")
-    if not isinstance(given, list):
-        raise model.fail("merges", f"is {kind_of(given)}; it must be a list of pairs")
-    pairs = []
-    for i, merge in enumerate(given):
-        pair = merge.split(" ") if isinstance(merge, str) else merge
-        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(piece, str) for piece in pair):
-            raise model.fail(f"merges[{i}]", f"is {quoted(merge)}; it must be a pair of pieces")
-        if pair[0] + pair[1] not in vocab:
-            raise model.fail(f"merges[{i}]", f"makes {quoted(pair[0] + pair[1])}, which vocab does not hold")
-        pairs.append((pair[0], pair[1]))
-    return pairs
-
-
-def _added(read: Reader) -> dict[str, int]:
-    given = read.document.get("added_tokens") or []
-    if not isinstance(given, list):
-        raise read.fail("added_tokens", f"is {kind_of(given)}; it must be a list")
-    special = {}
-    for i, entry in enumerate(given):
-        token = Reader(entry, read.where, read.error, f"added_tokens[{i}].")
-        text = token.document.get("content")
-        if not isinstance(text, str) or not text:
-            raise token.fail("content", f"is {kind_of(text)}; it must be a text")
-        special[text] = token.integer("id", most=_MOST_IDS)
-    return special
 
 
 def merge(pieces: list[str], rank: dict[tuple[str, str], int]) -> list[str]:
@@ -348,60 +316,6 @@ def join(pieces: list[str], pair: tuple[str, str]) -> list[str]:
             out.append(pieces[i])
             i += 1
     return out
-
-
-def _splits(path: Path, raw: dict[str, Any]) -> list[str]:
-    """Patterns of the pre-tokenizer, each of the kind 'isolate the matches'."""
-    pre = raw.get("pre_tokenizer") or {}
-    steps = pre.get("pretokenizers", [pre]) if pre.get("type") == "Sequence" else [pre]
-    patterns = []
-    for step in steps:
-        kind = step.get("type")
-        if kind == "ByteLevel":
-            if step.get("add_prefix_space"):
-                raise SpecschedError(f"{path}: ByteLevel with add_prefix_space is not supported")
-            if step.get("use_regex", True):
-                patterns.append(GPT2_WORDS)
-        elif kind == "Digits":
-            patterns.append(r"\p{N}" if step.get("individual_digits") else r"\p{N}+")
-        elif kind == "Split" and step.get("behavior") == "Isolated" and "Regex" in step.get("pattern", {}):
-            patterns.append(_compiled(path, step["pattern"]["Regex"]))
-        elif kind is not None:
-            raise SpecschedError(
-                f"{path}: pre-tokenizer {kind!r} is not supported; pass prompt_ids instead of text"
-            )
-    return patterns
-
-
-def _compiled(path: Path, pattern: Any) -> str:
-    try:
-        regex.compile(pattern)
-    except (regex.error, TypeError, ValueError, RecursionError) as e:
-        raise SpecschedError(
-            f"{path}: pre_tokenizer pattern {quoted(pattern)} is not a regular expression "
-            f"({plain(str(e), 80)}); correct it"
-        ) from None
-    return str(pattern)
-
-
-def _chat_template(folder: Path) -> tuple[str | None, dict[str, Any]]:
-    variables: dict[str, Any] = {}
-    template = None
-    config = folder / "tokenizer_config.json"
-    if config.is_file():
-        read = Reader(read_json(config, SpecschedError), str(config), SpecschedError)
-        template = read.document.get("chat_template")
-        if template is not None and not isinstance(template, str | list):
-            raise read.fail("chat_template", f"is {kind_of(template)}; it must be a text")
-        for key in ("bos_token", "eos_token"):
-            value = read.document.get(key)
-            text = value.get("content") if isinstance(value, dict) else value
-            if text is not None and not isinstance(text, str):
-                raise read.fail(key, f"is {kind_of(text)}; it must be a text")
-            variables[key] = text or ""
-    if (folder / "chat_template.jinja").is_file():
-        template = read_text(folder / "chat_template.jinja", SpecschedError, 1 << 20)
-    return (template if isinstance(template, str) else None), variables
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int, special: list[str], template: str = CHATML) -> Tokenizer:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ...files.archive import files_of
 from ...files.disk import bundled_dir, read_json
 from ...files.guard import reading
 from ...files.output import atomic_write, write_json
@@ -165,7 +166,7 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     from safetensors import safe_open
 
     shapes: dict[str, tuple[int, ...]] = {}
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in files_of(folder, "*.safetensors", SpecschedError):
         with reading(file, SpecschedError, "safetensors file"), safe_open(file, "pt") as held:
             for name in held.keys():  # noqa: SIM118 (no mapping)
                 shapes[name] = tuple(held.get_slice(name).get_shape())
@@ -219,7 +220,7 @@ def read_safetensors(folder: Path) -> dict[str, Tensor]:
     """All tensors of all `*.safetensors` of a folder, by name."""
     from safetensors.torch import load_file
 
-    files = sorted(folder.glob("*.safetensors"))
+    files = files_of(folder, "*.safetensors", SpecschedError)
     if not files:
         raise SpecschedError(f"{folder} holds no *.safetensors; download the weights beside config.json")
     tensors: dict[str, Tensor] = {}

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ...errors import SpecschedError
+from ...files.archive import check_archive
 from ...files.output import atomic_write, damaged
 from ..engine.prompts import Prompt
 from ..engine.sampling import TARGET, draw, laws, uniforms
@@ -161,6 +162,7 @@ def write_shard(path: Path, rows: list[tuple[list[int], list[int], Prompt]]) -> 
 def read_shard(path: Path) -> list[tuple[np.ndarray, np.ndarray, str]]:
     """Rows of a shard: (prompt ids int32, response ids int32, domain)."""
     with damaged(path, SpecschedError, "delete it, and `specsched drafter sample` makes it again"):
+        check_archive(path)
         with np.load(path) as z:
             p, r = z["prompt_offsets"], z["response_offsets"]
             prompts, responses = z["prompt_ids"], z["response_ids"]
@@ -169,8 +171,8 @@ def read_shard(path: Path) -> list[tuple[np.ndarray, np.ndarray, str]]:
             whole = all(a.ndim == 1 and a.dtype.kind == "i" for a in (offsets, ids))
             if not whole or len(offsets) != len(names) + 1 or offsets[0] != 0 or offsets[-1] != len(ids):
                 raise ValueError("offsets and tokens that do not fit together")
-            if (np.diff(offsets) < 0).any():
-                raise ValueError("falling offsets")
+            if (np.diff(offsets) < 0).any() or (ids < 0).any():
+                raise ValueError("falling offsets, or tokens below 0")
     return [(prompts[p[i] : p[i + 1]], responses[r[i] : r[i + 1]], names[i]) for i in range(len(names))]
 
 

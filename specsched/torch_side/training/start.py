@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...errors import SpecschedError
+from ...files.archive import check_archive
 from ...files.output import damaged
 from ..drafter.base import Drafter
 from ..drafter.heads import ConfidenceHead
@@ -49,10 +50,21 @@ def warm_start(drafter: Drafter, scale: Tensor, checkpoint: Path) -> None:
 def read_training_checkpoint(path: Path) -> dict[str, Any]:
     """The dictionary `Trainer.save` wrote (tensors and plain values only)."""
     with damaged(path, SpecschedError, "it is no training checkpoint of ours: move it elsewhere"):
+        check_archive(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
         missing = {"weights", "optimiser", "done", "settings", "config", "draft_ids", "scale"} - state.keys()
         if missing:
             raise KeyError(min(missing))
+        if type(state["done"]) is not int or state["done"] < 0:
+            raise ValueError("a number of steps that is none")
+        if not all(isinstance(state[key], dict) for key in ("weights", "optimiser", "settings", "config")):
+            raise ValueError("parts of another kind")
+        tensors = [state["scale"], *state["weights"].values()]
+        if not all(isinstance(one, Tensor) and bool(one.isfinite().all()) for one in tensors):
+            raise ValueError("weights that are no numbers")
+        ids = state["draft_ids"]
+        if ids is not None and not (isinstance(ids, Tensor) and ids.dtype == torch.int64 and ids.ndim == 1):
+            raise ValueError("draft ids that are none")
         return dict(state)
 
 

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from ...errors import SpecschedError
 from ...files.disk import read_json
-from ...files.output import write_json
+from ...files.output import damaged, write_json
 from ..drafter.base import TeacherBatch
 from ..target.decoder import Target
 from .losses import TargetLaw
@@ -83,7 +83,8 @@ def cache_shard(
     if (folder / "meta.json").is_file():
         if read_json(folder / "meta.json", SpecschedError) != json.loads(json.dumps(meta)):
             raise SpecschedError(
-                f"{folder} was made from other text, layers or target; delete it or give another cache folder"
+                f"{folder / 'meta.json'}: made from other text, layers or target; delete {folder}, or give "
+                "another cache folder"
             )
         return
     for there in folder.iterdir() if folder.is_dir() else ():
@@ -170,8 +171,46 @@ def build_cache(
         folders.append(cache / shard.stem)
         if not (folders[-1] / "meta.json").is_file():
             print(f"caching the target's view of {shard.name}", file=sys.stderr, flush=True)
-        cache_shard(target, read_shard(shard), folders[-1], layers, top)
+        rows = read_shard(shard)
+        _refuse_other_vocabulary(rows, target, shard)
+        cache_shard(target, rows, folders[-1], layers, top)
     return folders
+
+
+def _refuse_other_vocabulary(
+    rows: Sequence[tuple[np.ndarray, np.ndarray, str]], target: Target, shard: Path
+) -> None:
+    most = max((int(ids.max()) for row in rows for ids in row[:2] if len(ids)), default=0)
+    if most >= target.config.vocab_size:
+        raise SpecschedError(
+            f"{shard}: token id {most} is beyond the vocabulary of {target.config.vocab_size} of "
+            f"{target.config.name}; sample the shards from this target"
+        )
+
+
+def _arrays(folder: Path, rows: int, vocab_size: int) -> dict[str, np.ndarray]:
+    """The arrays of a cached shard, one row a token, mapped; SpecschedError where one is damaged."""
+    arrays = {}
+    for name, dtype in {
+        "tokens": "i4",
+        "features": "f2",
+        "hidden": "f2",
+        "top_ids": "i4",
+        "top_p": "f2",
+    }.items():
+        path = folder / f"{name}.npy"
+        with damaged(path, SpecschedError, f"delete {folder}, and it is made again"):
+            array = np.load(path, mmap_mode="r")
+            if (
+                array.dtype != np.dtype(dtype)
+                or array.ndim != (1 if name == "tokens" else 2)
+                or len(array) != rows
+            ):
+                raise ValueError("an array of another shape")
+            if dtype == "i4" and rows and not 0 <= int(array.min()) <= int(array.max()) < vocab_size:
+                raise ValueError("tokens beyond the vocabulary")
+            arrays[name] = array
+    return arrays
 
 
 class TrainingText:
@@ -187,6 +226,7 @@ class TrainingText:
         block_size: int,
         held_out: float = 0.18,
         max_length: int = 1024,
+        vocab_size: int = 2**31 - 1,
     ) -> None:
         if not folders:
             raise SpecschedError(
@@ -197,8 +237,7 @@ class TrainingText:
         self.shards = []
         for number, folder in enumerate(folders):
             meta = read_json(folder / "meta.json", SpecschedError)
-            names = ("tokens", "features", "hidden", "top_ids", "top_p")
-            self.shards.append({k: np.load(folder / f"{k}.npy", mmap_mode="r") for k in names})
+            self.shards.append(_arrays(folder, sum(map(sum, meta["lengths"])), vocab_size))
             at = 0
             for (prompt, response), domain in zip(meta["lengths"], meta["domains"], strict=True):
                 ids = np.asarray(self.shards[-1]["tokens"][at : at + prompt])

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import SpecschedError
-from ...files.output import atomic_write
+from ...files.output import atomic_write, damaged
 from ..drafter.base import Drafter
 from ..drafter.config import DrafterConfig
 from ..drafter.dspark import make_drafter, save_drafter
@@ -198,8 +198,14 @@ class Trainer:
         if changed or state["config"] != self.drafter.config.to_dict():
             what = ", ".join(changed) or "the drafter's config"
             raise SpecschedError(f"{path}: a run with other settings ({what}); give another output folder")
-        self.drafter.load_state_dict(state["weights"], strict=False)
-        self.optimiser.load_state_dict(state["optimiser"])
+        with damaged(path, SpecschedError, "delete it and train again"):
+            own = self.drafter.own_state()
+            if {k: v.shape for k, v in state["weights"].items()} != {k: v.shape for k, v in own.items()}:
+                raise ValueError("weights of another shape")
+            if state["scale"].shape != self.text.scale.shape:
+                raise ValueError("a scale of another shape")
+            self.drafter.load_state_dict(state["weights"], strict=False)
+            self.optimiser.load_state_dict(state["optimiser"])
         self.text.scale = state["scale"]
         self.done = state["done"]
 
@@ -247,7 +253,7 @@ def train(
         dtype=torch.bfloat16 if settings.reduced_precision else None,
     )
     checkpoint = out / "checkpoint.pt"
-    text = TrainingText(folders, config.block_size, held_out=held_out)
+    text = TrainingText(folders, config.block_size, held_out=held_out, vocab_size=config.vocab_size)
     if checkpoint.is_file():
         ids = read_training_checkpoint(checkpoint)["draft_ids"]
     else:
