@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from planner_oracle import line
 
 from specsched.planner import answer, plan, runs
 from specsched.simulator.prefill import MATTERS
 from specsched.trace import synthesise
-from tests.support.planner_oracle import line
 
 FEW: dict[str, Any] = {"policies": ["off"], "calibration": None, "workers": 1, "requests": 40}
 
