@@ -136,6 +136,8 @@ def _array(random: Random, array: Any) -> Any:
         return array[: random.randrange(len(array) + 1)] if array.ndim else array
     if what == 1:
         return np.stack([array, array])
+    if array.dtype.kind == "U":
+        return array[:0]
     if what == 2 or array.dtype.kind not in "iuf" or not array.size:
         return array.astype(random.choice(["<U3", "f8", "i1", "?", "c16"]), casting="unsafe")
     with np.errstate(all="ignore"):
