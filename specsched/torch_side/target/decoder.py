@@ -53,7 +53,7 @@ def frequencies(theta: float, head_dim: int, device: torch.device | str | None =
 
 def rope_frequencies(config: TargetConfig, device: torch.device | str = "cpu") -> Tensor:
     """`frequencies` of a target, Llama 3.1's scaling applied, float32[head_dim / 2]."""
-    frequency = frequencies(config.rope_theta, config.head_dim)
+    frequency = frequencies(config.rope_theta, config.head_dim, "cpu")
     if config.rope_scaling is not None:
         factor, low, high, context = config.rope_scaling
         wavelength = 2 * math.pi / frequency

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
-
-import torch
-from torch import Tensor
-
-from ...errors import SpecschedError, is_whole, quoted
-
-if TYPE_CHECKING:
-    from .tokenizer import Tokenizer
+import dataclasses
 import importlib.util
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from ...errors import SpecschedError, is_whole, quoted
 from ...files.archive import files_of
 from ...files.disk import bundled_dir, read_json
 from ...files.guard import reading
@@ -25,6 +21,7 @@ from ...files.output import atomic_write, write_json
 from ...files.reader import Reader, kind_of
 from .config import TargetConfig
 from .decoder import Target
+from .filling import check_shapes, filled_target, stream_safetensors
 from .gguf_header import check_header
 from .tokenizer import Tokenizer
 
@@ -41,28 +38,23 @@ def load_target(
     path of a `.gguf` file of a Llama architecture. Raises `SpecschedError` naming the file and the key that
     is wrong.
     """
-    return read_target(name_or_path).to(device=device, dtype=dtype).eval().requires_grad_(False)
-
-
-_ARCHITECTURES = {"LlamaForCausalLM": False, "Qwen3ForCausalLM": True}  # -> has QK-norm
-
-
-def read_target(name_or_path: str | os.PathLike[str]) -> Target:
-    """Target on the CPU in float32; see `load_target`."""
     name = str(name_or_path)
     if name == "tiny":
-        return read_folder(bundled_dir("models") / "tiny-target")
+        return read_folder(bundled_dir("models") / "tiny-target", device, dtype)
     if name == "smollm2":
-        return read_gguf(smollm2_path(), name="SmolLM2-135M-Instruct")
+        return read_gguf(smollm2_path(), device, dtype, name="SmolLM2-135M-Instruct")
     path = Path(name_or_path)
     if path.suffix == ".gguf" and path.is_file():
-        return read_gguf(path)
+        return read_gguf(path, device, dtype)
     if path.is_dir():
-        return read_folder(path)
+        return read_folder(path, device, dtype)
     raise SpecschedError(
         f"no target {name!r}: give 'tiny', 'smollm2', a .gguf file or a folder with config.json and "
         "*.safetensors"
     )
+
+
+_ARCHITECTURES = {"LlamaForCausalLM": False, "Qwen3ForCausalLM": True}  # -> has QK-norm
 
 
 # --- Hugging Face folders ---------------------------------------------------------------------------------
@@ -148,17 +140,28 @@ def _rope_scaling(path: Path, rope: Reader) -> tuple[float, float, float, float]
     return factor, low, high, context
 
 
-def read_folder(folder: str | os.PathLike[str]) -> Target:
+def read_folder(
+    folder: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Target:
     """Target of a Hugging Face folder; sharded or single safetensors, no `transformers`."""
     folder = Path(folder)
-    config = read_config(folder / "config.json")
+    config = _with_stop_tokens(read_config(folder / "config.json"), folder / "generation_config.json")
     tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").is_file() else None
     shapes = {k.removeprefix("model."): shape for k, shape in tensor_shapes(folder).items()}
     check_shapes(config, shapes, folder)
-    tensors = read_safetensors(folder)
-    target = Target(config, tokenizer)
-    fill(target, {k.removeprefix("model."): v for k, v in tensors.items()}, folder)
-    return target
+    return filled_target(config, tokenizer, stream_safetensors(folder, config), folder, device, dtype)
+
+
+def _with_stop_tokens(config: TargetConfig, path: Path) -> TargetConfig:
+    """The config with the stop tokens of `generation_config.json` added: a chat model ends its turns with
+    tokens that its config.json does not name, and engines stop at both."""
+    if not path.is_file():
+        return config
+    read = Reader(read_json(path, SpecschedError), str(path), SpecschedError)
+    more = _ends(read, config.vocab_size)
+    return dataclasses.replace(config, eos_token_ids=tuple(dict.fromkeys(config.eos_token_ids + more)))
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -171,91 +174,6 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
             for name in held.keys():  # noqa: SIM118 (no mapping)
                 shapes[name] = tuple(held.get_slice(name).get_shape())
     return shapes
-
-
-def _wanted_shapes(c: TargetConfig) -> dict[str, tuple[int, ...]]:
-    """Shapes of the parameters of `Target(config)` by name."""
-    queries, keys = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-    layer: dict[str, tuple[int, ...]] = {
-        "input_layernorm": (c.hidden_size,),
-        "self_attn.q_proj": (queries, c.hidden_size),
-        "self_attn.k_proj": (keys, c.hidden_size),
-        "self_attn.v_proj": (keys, c.hidden_size),
-        "self_attn.o_proj": (c.hidden_size, queries),
-        **({"self_attn.q_norm": (c.head_dim,), "self_attn.k_norm": (c.head_dim,)} if c.qk_norm else {}),
-        "post_attention_layernorm": (c.hidden_size,),
-        "mlp.gate_proj": (c.intermediate_size, c.hidden_size),
-        "mlp.up_proj": (c.intermediate_size, c.hidden_size),
-        "mlp.down_proj": (c.hidden_size, c.intermediate_size),
-    }
-    wanted = {
-        f"layers.{i}.{name}.weight": shape
-        for i in range(c.num_hidden_layers)
-        for name, shape in layer.items()
-    }
-    wanted |= {"embed_tokens.weight": (c.vocab_size, c.hidden_size), "norm.weight": (c.hidden_size,)}
-    if not c.tie_word_embeddings:
-        wanted["lm_head.weight"] = (c.vocab_size, c.hidden_size)
-    return wanted
-
-
-def check_shapes(config: TargetConfig, shapes: dict[str, tuple[int, ...]], source: Path) -> None:
-    """Refuse weights that are not those of the config, before anything of their size is allocated."""
-    if not shapes:
-        raise SpecschedError(f"{source} holds no *.safetensors; download the weights beside config.json")
-    wanted = _wanted_shapes(config)
-    for name, shape in wanted.items():
-        if name in shapes and shapes[name] != shape:
-            raise SpecschedError(
-                f"{source}: {name} has shape {shapes[name]}, config.json says {shape}; "
-                "config.json and weights do not fit together"
-            )
-    for name in sorted(wanted.keys() - shapes.keys()):
-        raise SpecschedError(
-            f"{source}: tensor {name!r} is missing; config.json and weights do not fit together"
-        )
-
-
-def read_safetensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of all `*.safetensors` of a folder, by name."""
-    from safetensors.torch import load_file
-
-    files = files_of(folder, "*.safetensors", SpecschedError)
-    if not files:
-        raise SpecschedError(f"{folder} holds no *.safetensors; download the weights beside config.json")
-    tensors: dict[str, Tensor] = {}
-    for file in files:
-        with reading(file, SpecschedError, "safetensors file"):
-            tensors |= load_file(file)
-    return tensors
-
-
-def fill(target: Target, tensors: dict[str, Tensor], source: Path) -> None:
-    """Copy tensors into the target; a missing, left-over or misshapen one is an error that names it."""
-    own = dict(target.named_parameters())
-    if target.config.tie_word_embeddings:
-        tensors.pop("lm_head.weight", None)
-    tensors = {k: v for k, v in tensors.items() if not k.endswith("rotary_emb.inv_freq")}
-    for name in sorted(own.keys() - tensors.keys()):
-        raise SpecschedError(
-            f"{source}: tensor {name!r} is missing; config.json and weights do not fit together"
-        )
-    for name in sorted(tensors.keys() - own.keys()):
-        raise SpecschedError(
-            f"{source}: tensor {name!r} has no place in this architecture (biases, adapters?)"
-        )
-    with torch.no_grad():
-        for name, parameter in own.items():
-            if parameter.shape != tensors[name].shape:
-                raise SpecschedError(
-                    f"{source}: {name} has shape {tuple(tensors[name].shape)}, config.json says "
-                    f"{tuple(parameter.shape)}; config.json and weights do not fit together"
-                )
-            if not bool(torch.isfinite(tensors[name]).all()):
-                raise SpecschedError(
-                    f"{source}: tensor {name!r} holds NaN or infinity; fetch the weights again"
-                )
-            parameter.copy_(tensors[name])
 
 
 def save_folder(target: Target, folder: str | os.PathLike[str], dtype: torch.dtype = torch.float32) -> None:
@@ -323,8 +241,13 @@ _GGUF_LAYER = {
 _GGUF_TOP = {"token_embd": "embed_tokens", "output_norm": "norm", "output": "lm_head"}
 
 
-def read_gguf(path: str | os.PathLike[str], name: str | None = None) -> Target:
-    """Target of a Llama GGUF file, dequantised to float32, its tokenizer with it."""
+def read_gguf(
+    path: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    name: str | None = None,
+) -> Target:
+    """Target of a Llama GGUF file, dequantised through float32, its tokenizer with it."""
     path = Path(path)
     try:
         import gguf
@@ -332,11 +255,13 @@ def read_gguf(path: str | os.PathLike[str], name: str | None = None) -> Target:
         raise SpecschedError(f"reading {path.name} needs gguf: pip install 'specsched[smollm2]'") from None
     check_header(path)
     with reading(path, SpecschedError, "GGUF file"):
-        return _read_gguf(path, name, gguf)
+        reader = gguf.GGUFReader(path)
+        config, tokenizer = _gguf_model(path, name, reader)
+        tensors = _gguf_tensors(reader, config, gguf.quants.dequantize)
+        return filled_target(config, tokenizer, tensors, path, device, dtype)
 
 
-def _read_gguf(path: Path, name: str | None, gguf: Any) -> Target:
-    reader = gguf.GGUFReader(path)
+def _gguf_model(path: Path, name: str | None, reader: Any) -> tuple[TargetConfig, Tokenizer]:
     meta = {key: field.contents() for key, field in reader.fields.items() if not key.startswith("GGUF.")}
     if meta.get("general.architecture") != "llama":
         raise SpecschedError(
@@ -353,24 +278,31 @@ def _read_gguf(path: Path, name: str | None, gguf: Any) -> Target:
         raise SpecschedError(
             f"{path}: its keys describe a larger model than its tensors hold; fetch it again"
         )
-    target = Target(config, tokenizer)
-    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
-    tensors = {}
+    shapes = {_gguf_name(t.name): tuple(int(n) for n in reversed(t.shape)) for t in reader.tensors}
+    check_shapes(config, shapes, path)
+    return config, tokenizer
+
+
+def _gguf_name(name: str) -> str:
+    """The name of a parameter in llama.cpp's words, in Hugging Face's."""
+    parts = name.split(".")
+    if parts[0] == "blk" and len(parts) > 2:
+        return f"layers.{parts[1]}.{_GGUF_LAYER.get(parts[2], parts[2])}.weight"
+    return f"{_GGUF_TOP.get(parts[0], parts[0])}.weight"
+
+
+def _gguf_tensors(
+    reader: Any, config: TargetConfig, dequantize: Callable[[Any, Any], np.ndarray]
+) -> Iterator[tuple[str, Tensor]]:
+    """Names and float32 tensors, dequantised one at a time."""
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     for tensor in reader.tensors:
-        array = np.ascontiguousarray(
-            gguf.quants.dequantize(tensor.data, tensor.tensor_type), dtype=np.float32
-        )
-        parts = tensor.name.split(".")
-        if parts[0] == "blk":
-            if parts[2] in heads:
-                array = _half_split(array, heads[parts[2]])
-            key = f"layers.{parts[1]}.{_GGUF_LAYER.get(parts[2], parts[2])}.weight"
-        else:
-            key = f"{_GGUF_TOP.get(parts[0], parts[0])}.weight"
-        tensors[key] = torch.from_numpy(array.copy())
-    tensors.pop("rope_freqs.weight", None)
-    fill(target, tensors, path)
-    return target
+        name = _gguf_name(tensor.name)
+        array = np.ascontiguousarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+        kind = name.split(".")[-2]
+        if kind in heads:
+            array = _half_split(array, heads[kind])
+        yield name, torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def _gguf_config(meta: dict[str, Any], name: str, reader: Any) -> TargetConfig:
