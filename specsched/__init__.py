@@ -11,6 +11,7 @@ A reading guide, in the order in which data flows:
     kernels             all compiled code: admission order, budgets, the engine loop
     schedule            the verification policies, as users and engines call them
     simulator           one run: arrays in, SimResult out
+    fitting             a profile and a trace from how fast benchmarks ran
     sweep               many runs: loads, policies, seeds; threads here or a cluster
     planner             the SLA question: capacity, crossovers, GPUs, cost
     inspection          what a file holds and what is wrong with it

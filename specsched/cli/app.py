@@ -18,6 +18,7 @@ from ..errors import SpecschedError, nearest, plain
 from .calibrate import calibrate
 from .convert import convert
 from .drafter import drafter
+from .fit import fit
 from .inspect import inspect
 from .output import echo, one_line
 from .plan import plan
@@ -130,5 +131,5 @@ def main() -> None:
     """
 
 
-for _command in (simulate, plan, sweep, profile, trace, calibrate, convert, inspect, drafter, warmup):
+for _command in (simulate, plan, sweep, fit, profile, trace, calibrate, convert, inspect, drafter, warmup):
     main.add_command(_command)

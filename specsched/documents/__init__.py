@@ -5,6 +5,7 @@ answer      `specsched/answer/1`, made by `planner.answer`
 plan        `specsched/plan/1`, made by `planner.plan`
 runs        `specsched/runs/1`, made by `planner.runs`
 sweep       `specsched/sweep/1`, made by `sweep.run`
+fit         `specsched/fit/1`, made by `fitting.document`
 inspection  what `inspect --json` prints, made by `inspection`
 schema      JSON Schemas of these types
 
@@ -14,6 +15,7 @@ annotations`, under which Python 3.11 forgets which keys are `NotRequired`.
 """
 
 from .answer import Answer
+from .fit import FitDocument
 from .inspection import AcceptanceInspection, CalibrationInspection, ProfileInspection, TraceInspection
 from .plan import Plan
 from .runs import Runs
@@ -25,6 +27,7 @@ __all__ = [
     "AcceptanceInspection",
     "Answer",
     "CalibrationInspection",
+    "FitDocument",
     "Plan",
     "ProfileInspection",
     "Runs",

@@ -17,6 +17,7 @@ from typing import (
 )
 
 from .answer import Answer
+from .fit import FitDocument
 from .inspection import AcceptanceInspection, CalibrationInspection, ProfileInspection, TraceInspection
 from .plan import Plan
 from .runs import Runs
@@ -28,6 +29,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "plan": (Plan,),
     "runs": (Runs,),
     "sweep": (SweepSummary,),
+    "fit": (FitDocument,),
     "inspection": (ProfileInspection, TraceInspection, CalibrationInspection, AcceptanceInspection),
 }
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}

@@ -52,7 +52,7 @@ def points(curve: Curve, axis: str) -> dict[str, Any]:
     return {axis: curve.x.astype(np.int64).tolist(), "seconds": curve.y.tolist()}
 
 
-METHODS = ("measured", "composed", "roofline", "imported")
+METHODS = ("measured", "composed", "roofline", "imported", "fitted")
 
 
 def read_capture(read: Reader) -> tuple[np.ndarray | None, int | None]:

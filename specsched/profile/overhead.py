@@ -159,7 +159,7 @@ def _refuse_slower_table(sweep: Sweep, table: np.ndarray, label: str) -> None:
 def _with(
     document: dict[str, Any], requests: np.ndarray, extra: np.ndarray, growth: Growth | None
 ) -> StepProfile:
-    sizes, seconds = _drawn_out(requests, extra, growth)
+    sizes, seconds = drawn_out(requests, extra, growth)
     return StepProfile.from_dict(
         {**document, "overhead": {"requests": sizes, "seconds": seconds, "beyond": "slope"}}
     )
@@ -215,7 +215,7 @@ def _between(at: float, requests: np.ndarray, seconds: np.ndarray) -> float:
     return float(np.interp(math.sqrt(at), np.sqrt(requests), seconds))
 
 
-def _drawn_out(
+def drawn_out(
     requests: np.ndarray, seconds: np.ndarray, growth: Growth | None
 ) -> tuple[list[int], list[float]]:
     """The curve from 1 to four times the last load, with enough points that a linear reader follows √R."""

@@ -405,6 +405,7 @@ class StepProfile:
         said = {
             "composed": "is composed from separately measured kernels, not measured as a step",
             "roofline": "is a roofline estimate: 1.3-5 times optimistic, without cliffs; a last resort",
+            "fitted": "is fitted to benchmark runs: what they do not show of a step is assumed",
             "imported": "was imported from another tool's table, which this package cannot check",
             None: "states no provenance: nobody knows where its numbers come from",
         }

@@ -14,6 +14,7 @@ import pytest
 
 import specsched
 from specsched import formats
+from specsched.formats.benchmarks import read_runs
 from specsched.formats.registry import FORMATS
 from specsched.profile.speeds import read_sweep
 from specsched.workload import load_workload
@@ -70,8 +71,9 @@ def test_samples_are_read_as_the_format_above_them(folder: Path, sample: Sample)
 
 
 def test_other_samples_are_read(folder: Path) -> None:
-    assert {s.name for s in SAMPLES if not s.format} == {"sweep.csv", "arrivals.csv"}
+    assert {s.name for s in SAMPLES if not s.format} == {"sweep.csv", "runs.csv", "arrivals.csv"}
     assert read_sweep(folder / "sweep.csv").requests.tolist() == [1, 32, 256]
+    assert [r.policy for r in read_runs(folder / "runs.csv").runs] == ["off", "fixed:7"]
     assert len(load_workload(folder / "arrivals.csv").arrival_seconds) == 2
 
 
