@@ -142,6 +142,7 @@ def torch_cases() -> list[Case]:
         _case(train, "out/text/shard-0000/meta.json", "training"),
         _case(train, "out/text/shard-0000/tokens.npy", "training"),
         _case(train, "out/text/shard-0000/top_ids.npy", "training"),
+        _case(train, "out/text/shard-0000/features.npy", "training"),
         _case(f"{record} --mode sequential -o out/t.parquet", "drafter/config.json", also="drafter"),
         _case(f"{record} -o out/t.parquet", "out/t.parquet.parts/settings.json", "recording"),
         _case(f"{record} -o out/t.parquet", "out/t.parquet.parts/part-00000.npz", "recording"),

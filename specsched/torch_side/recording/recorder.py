@@ -135,7 +135,7 @@ def record(
         "licence": licence,
         "provenance": provenance,
     }
-    trace = _assemble(done, metadata)
+    trace = _assemble(done, metadata, source)
     if out is not None:
         trace.save(out)
         parts.remove()
@@ -296,10 +296,13 @@ def _sequential_turn(
     ]
 
 
-def _assemble(done: list[Recorded], metadata: dict[str, Any]) -> Trace:
+def _assemble(done: list[Recorded], metadata: dict[str, Any], source: str) -> Trace:
     done = [r for r in done if len(r.rows.position)]
     if not done:
-        raise TraceError("nothing recorded: every prompt too long, or every answer a single token")
+        raise TraceError(
+            f"{source}: nothing recorded: every prompt was too long, or every answer a single token; give "
+            "others, or a longer --max-tokens"
+        )
     counts = [len(r.rows.position) for r in done]
     return Trace.from_arrays(
         np.repeat(np.arange(len(done)), counts),

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...calibration.metrics import auc, ece
+from ...errors import SpecschedError
 from ..drafter.base import Drafter, peak_confidence
 from ..drafter.heads import draft_stats
 from ..target.decoder import Target
@@ -124,6 +125,11 @@ def fit_confidence(
     keep = seen.inside.flatten()
     x = seen.inputs.flatten(0, 1)[keep].float()
     y = seen.accept.flatten()[keep]
+    if not (x.isfinite().all() and y.isfinite().all()):
+        raise SpecschedError(
+            f"{text.where}: the drafter's states on this text are not finite numbers; delete the folder, and "
+            "it is made again, or train at a lower --learning-rate"
+        )
     w = (0.02 + alive.flatten()[keep]).float()
     w /= w.sum()
     centre = (w.unsqueeze(1) * x).sum(0)

@@ -233,6 +233,7 @@ class TrainingText:
                 "no cached text to train on; sample some first (specsched.torch_side.sample)"
             )
         self.block_size = block_size
+        self.where = folders[0].parent
         self.texts: list[Text] = []
         self.shards = []
         for number, folder in enumerate(folders):
