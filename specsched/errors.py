@@ -5,7 +5,6 @@ The command line prints `str(error)` on stderr and exits with code 2; engine aut
 
 from __future__ import annotations
 
-import difflib
 import numbers
 from collections.abc import Iterable
 from typing import TypeGuard
@@ -13,6 +12,8 @@ from typing import TypeGuard
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """` did you mean 'x'?`, or nothing when no name is near."""
+    import difflib
+
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f" did you mean {near[0]!r}?" if near else ""
 

@@ -6,28 +6,59 @@ stdout is the answer and nothing else; stderr has progress, warnings and errors.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, NoReturn
 
 import click
 
 from ..errors import SpecschedError, nearest, plain
-from .calibrate import calibrate
-from .convert import convert
-from .drafter import drafter
-from .fit import fit
-from .inspect import inspect
 from .output import echo, one_line
-from .plan import plan
-from .profile import profile
 from .progress import stopping_in_time
-from .simulate import simulate
-from .sweep import sweep
-from .trace import trace
-from .warmup import warmup
+
+# Each stands in a module of its name; the main question first.
+_COMMANDS = {
+    "simulate": "How many users fit at a promised speed, under which policy.",
+    "plan": "How many GPUs the traffic needs, and at what cost.",
+    "sweep": "Grids of runs, resumable, here or on a cluster.",
+    "fit": "Step costs and acceptance from benchmark results.",
+    "profile": "What a step costs: measured, composed, estimated.",
+    "trace": "Record a trace, or synthesise one.",
+    "calibrate": "Make the confidences of a trace honest; report.",
+    "convert": "Files of other tools, read and written.",
+    "inspect": "What a file holds, what is wrong with it, its picture.",
+    "drafter": "Train a drafter, or run one and measure it.",
+    "warmup": "Compile the kernels once, before the first answer.",
+}
+
+
+class Commands(MutableMapping[str, click.Command]):
+    """The commands by name, each imported when it is asked for: the help of all must come at once."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            if name not in _COMMANDS:
+                raise KeyError(name)
+            self._loaded[name] = getattr(importlib.import_module(f".{name}", __package__), name)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*_COMMANDS, *self._loaded]))
+
+    def __len__(self) -> int:
+        return len({*_COMMANDS, *self._loaded})
 
 
 def _fail(text: str, code: int = 2) -> NoReturn:
@@ -50,8 +81,16 @@ class App(click.Group):
     """The top group: turns every foreseen error into one sentence on stderr and exit code 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were added: the main question first."""
+        """In the order of the list: the main question first."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What each command is for, said without importing it."""
+        if not isinstance(self.commands, Commands):
+            super().format_commands(ctx, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         """Run one command line; `args` default to the process's own."""
@@ -131,5 +170,4 @@ def main() -> None:
     """
 
 
-for _command in (simulate, plan, sweep, fit, profile, trace, calibrate, convert, inspect, drafter, warmup):
-    main.add_command(_command)
+main.commands = Commands()

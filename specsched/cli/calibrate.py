@@ -12,7 +12,7 @@ from .output import echo, print_json, warn, wrote
 from .values import Real
 
 
-@click.command(cls=Command, short_help="Make the confidences of a trace honest; report.")
+@click.command(cls=Command)
 @inputs.together(
     inputs.trace_option,
     file_option("-o", "--output", what="Write the calibration (JSON)."),

@@ -44,7 +44,7 @@ class Hint(click.ParamType):  # type: ignore[type-arg]
         return key, text
 
 
-@click.command(cls=Command, short_help="Files of other tools, read and written.")
+@click.command(cls=Command)
 @click.argument("source", metavar="IN")
 @click.argument("target", metavar="OUT", type=OutputFile())
 @click.option(

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from ..errors import SpecschedError
-from ..files.archive import files_of
 from . import inputs
 from .models import (
     batch_option,
@@ -38,7 +37,7 @@ from .values import Real, Whole
 HEADS = {"none": "none", "markov": "vanilla", "gated": "gated", "rnn": "rnn"}
 
 
-@click.group(cls=Group, short_help="Train a drafter, or run one and measure it.")
+@click.group(cls=Group)
 def drafter() -> None:
     """Train and evaluate drafters.
 
@@ -275,6 +274,8 @@ def train(text: Path, output: Path, as_json: bool, **options: Any) -> None:
       specsched drafter train --target smollm2 --text shards -o ./drafter
       specsched drafter train --target ./llama --text shards -o ./drafter --head rnn --layers 3 --device cuda
     """
+    from ..files.archive import files_of
+
     writable_folder(output)
     check_outputs(output, "config.json", "model.safetensors")
     shards = files_of(text, "*.npz", SpecschedError) if os.path.isdir(text) else []

@@ -37,7 +37,7 @@ class Arm(click.ParamType):  # type: ignore[type-arg]
         return name, policy
 
 
-@click.command(cls=Command, short_help="Step costs and acceptance from benchmark results.")
+@click.command(cls=Command)
 @click.argument("runs", nargs=-1, required=True, metavar="RUNS...")
 @click.option(
     "--profile",

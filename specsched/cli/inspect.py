@@ -13,7 +13,7 @@ from .options import Command, check_outputs, file_option, json_option, out_optio
 from .output import echo, print_json, warn, wrote
 
 
-@click.command(cls=Command, short_help="What a file holds, what is wrong with it, its picture.")
+@click.command(cls=Command)
 @click.argument("file", required=False)
 @file_option("--plot", what="Write the picture (PNG).")
 @json_option

@@ -10,7 +10,6 @@ import click
 
 from ..errors import SpecschedError, quoted
 from ..extras import extra_module
-from ..files.strict import is_file
 from .values import Temperature, Whole
 
 Decorator = Callable[[Any], Any]
@@ -31,6 +30,8 @@ device_option = click.option(
 
 
 def _prompts_file(ctx: click.Context, param: click.Parameter, value: Path) -> Path:
+    from ..files.strict import is_file
+
     if not is_file(value):  # pipes are read once the command runs
         raise SpecschedError(f"no file {str(value)!r}; --prompts is a JSON list of prompts")
     return value

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -40,12 +38,16 @@ def echo(text: str, err: bool = False) -> None:
 
 def command_line(ctx: click.Context) -> str:
     """The command as typed, to be written where its results are."""
+    import shlex
+
     argv = ctx.find_root().obj or []
     return shlex.join(["specsched", *map(str, argv)])
 
 
 def print_json(document: Any) -> None:
     """The answer as strict JSON (a NaN in it is a bug, never a value)."""
+    import json
+
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
     # JSON itself escapes what is below 32, but not 127 to 159 nor half characters.
     if not text.isascii():

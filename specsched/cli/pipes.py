@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +42,9 @@ def _is_pipe(path: str) -> bool:
 
 
 def _copy(path: str, ctx: click.Context) -> str:
+    import shutil
+    import tempfile
+
     from ..errors import SpecschedError
     from ..files.pipe import read_pipe
 

@@ -13,7 +13,7 @@ from .simulate import finish
 from .values import Real, Whole
 
 
-@click.command(cls=Command, short_help="How many GPUs the traffic needs, and at what cost.")
+@click.command(cls=Command)
 @inputs.together(
     inputs.trace_option,
     inputs.profile_option,
@@ -96,7 +96,7 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
         elif workload is not None and not workload.recorded:  # the plan draws as many as it needs
             rate, burstiness = workload.metadata["rate"], workload.metadata["burstiness"]
             workload = None
-    from .. import planner, report
+    from .. import planner
 
     with Progress() as progress:
         document = planner.plan(
@@ -119,4 +119,4 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
             ranks_per_group=options["ranks_per_group"],
             **inputs.serving_options(options),
         )
-    finish(ctx, given, document, report.plan_text, report.write_plan, options)
+    finish(ctx, given, document, "plan", options)

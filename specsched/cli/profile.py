@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 SOURCES = ["measure", "compose", "roofline"]
 
 
-@click.group(
-    cls=Group, invoke_without_command=True, short_help="What a step costs: measured, composed, estimated."
-)
+@click.group(cls=Group, invoke_without_command=True)
 @click.option(
     "--gpu", metavar="GPU", help="h100, h200, a100, b200, l40s, ...; cpu measures the bundled model here."
 )

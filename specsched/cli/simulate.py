@@ -15,7 +15,7 @@ from .progress import Progress
 from .values import Real, Whole, Wholes
 
 
-@click.command(cls=Command, short_help="How many users fit at a promised speed, under which policy.")
+@click.command(cls=Command)
 @inputs.together(
     inputs.trace_option,
     click.option("--sla", type=Real(above=0), metavar="S", help="Output tokens/s every user is promised."),
@@ -90,7 +90,7 @@ def simulate(ctx: click.Context, /, **options: Any) -> None:
 def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
     check_outputs(options["out"], "answer.json", "pareto.png", "load.png", "report.html")
     given = _load(options)
-    from .. import planner, report
+    from .. import planner
 
     with Progress() as progress:
         answer = planner.answer(
@@ -110,13 +110,13 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
             progress=progress,
             **inputs.serving_options(options),
         )
-    finish(ctx, given, answer, report.answer_text, report.write_answer, options)
+    finish(ctx, given, answer, "answer", options)
 
 
 def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
     check_outputs(options["out"], "runs.json")
     given = _load(options)
-    from .. import planner, report
+    from .. import planner
 
     with Progress() as progress:
         document = planner.runs(
@@ -134,7 +134,7 @@ def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
             progress=progress,
             **inputs.serving_options(options),
         )
-    finish(ctx, given, document, report.runs_text, report.write_runs, options)
+    finish(ctx, given, document, "runs", options)
 
 
 def _load(options: dict[str, Any]) -> inputs.Inputs:
@@ -145,11 +145,12 @@ def finish(
     ctx: click.Context,
     given: inputs.Inputs,
     document: Mapping[str, Any],
-    text: Any,
-    write: Any,
+    kind: str,
     options: dict[str, Any],
 ) -> None:
-    """Print an answer and write its files: the last act of `simulate` and `plan`."""
+    """Print an answer and write its files, both as `report` has them for its kind: answer, runs or plan."""
+    from .. import report
+
     prefill = document.get("prefill") or document["settings"]["prefill"]
     told = [*inputs.said(), *inputs.idle(given.profile, prefill)]
     document = {**document, "warnings": [*document.get("warnings", []), *told]}
@@ -158,6 +159,6 @@ def finish(
         warn(document.get("warnings", []))
         print_json(document)
     else:
-        echo(text(document))
+        echo(getattr(report, f"{kind}_text")(document))
     if folder is not None:
-        wrote(write(document, folder, command_line(ctx)))
+        wrote(getattr(report, f"write_{kind}")(document, folder, command_line(ctx)))

@@ -14,7 +14,7 @@ from .progress import Progress
 from .values import Whole
 
 
-@click.command(cls=Command, short_help="Grids of runs, resumable, here or on a cluster.")
+@click.command(cls=Command)
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.option(
     "--cluster",

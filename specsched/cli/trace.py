@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..trace import Trace
 
 
-@click.group(cls=Group, short_help="Record a trace, or synthesise one.")
+@click.group(cls=Group)
 def trace() -> None:
     """Make a confidence trace: what a drafter proposes and what its target accepts.
 

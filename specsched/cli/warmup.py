@@ -11,7 +11,7 @@ from .options import json_option
 from .output import echo, print_json
 
 
-@click.command(short_help="Compile the kernels once, before the first answer.")
+@click.command()
 @json_option
 def warmup(as_json: bool) -> None:
     """Compile the kernels now (10 to 20 s), so that the first answer does not wait for it.

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..errors import SpecschedError
 from .footer import values_held
 from .guard import reading
@@ -55,3 +57,20 @@ def read_parquet(
     with opened(path, error, most_values) as parquet:
         # No threads: files are small, and replays run in threads of their own.
         return parquet.read(columns=None if columns is None else list(columns), use_threads=False)
+
+
+def plain_numbers(values: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Integers or floats without nulls as a numpy array of their own type.
+
+    Arrow's own way (`to_numpy`) imports pandas wherever that is installed, half a second of every command.
+    """
+    if hasattr(values, "chunks"):
+        parts = [plain_numbers(chunk) for chunk in values.chunks]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([np.empty(0, values.type.to_pandas_dtype()), *parts])
+    kind = np.dtype(values.type.to_pandas_dtype())
+    data = values.buffers()[1]
+    if len(values) == 0 or data is None:
+        return np.empty(0, kind)
+    return np.frombuffer(data, kind, len(values), values.offset * kind.itemsize)

@@ -2,12 +2,18 @@
 
     jit         how everything here is compiled, and when a cached result is stale
     order       survivals and the admission order, without a sort
-    budget      the planning rules built on it
+    few         the same for few candidates, by merging
+    budget      the planning rules built on them
     entry       the same with their arguments checked: what `schedule` calls
     identity    who is who between steps
     state       what the engine loop is given and what moves in it
+    clock       which group steps next
     step        one step of one rank: gather, plan, execute
+    queue       how requests come
+    places      who runs: admitted, preempted, finished
+    commit      what a step that ends leaves behind
     engine      the loop
+    resample    quantiles of bootstrap resamples
 
 Conventions. R rows (requests), γ columns (draft positions), arrays C-contiguous. `survival` rows never
 rise from left to right. `sps[B]` is steps per second at B tokens in the pass, anchors included: a plan of
@@ -30,6 +36,7 @@ from .entry import (
 )
 from .identity import index_ids, recall
 from .order import Work, make_work, survival
+from .resample import first_beyond
 from .state import (
     BATCH_TABLE,
     DONE,
@@ -77,6 +84,7 @@ __all__ = [
     "budget_of_past",
     "check_costs",
     "early_stop",
+    "first_beyond",
     "index_ids",
     "make_scratch",
     "make_state",

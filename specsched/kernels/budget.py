@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from .jit import Floats, Longs, Whole, jit
+from .few import halved_cut, merge_rows
+from .jit import Floats, Longs, Whole, inner, jit
 from .order import (
     BUCKETS,
     EDGE,
     EDGE_BITS,
+    FEW,
     HUGE,
     ONE,
     TINY,
@@ -21,20 +23,19 @@ from .order import (
     collect,
     count_reach,
     cut_after,
-    cut_at,
     tally,
 )
 
 INFINITY = int(np.float64(np.inf).view(np.int64))
 
 
-@jit
+@inner
 def _rounding(candidates: int) -> float:
     """Relative distance beyond which two Θ, each summed in any order, compare as their exact values do."""
     return (candidates + BUCKETS + 8) * 2.0**-50
 
 
-@jit
+@inner
 def costs_fall(sps: Floats, first: int, last: int) -> bool:
     """Whether sps[first] >= ... >= sps[last] (never where there is a NaN): then bounds are cheaper."""
     rises = 0
@@ -43,14 +44,18 @@ def costs_fall(sps: Floats, first: int, last: int) -> bool:
     return rises == 0
 
 
-@jit
-def find_stop(survival: Floats, sps: Floats, falls: bool, candidates: int, work: Work) -> tuple[int, int]:
-    """(K, cut) of Algorithm 1: how many admissions raise Θ before the first that does not. Needs `tally`.
+@inner
+def find_stop(survival: Floats, sps: Floats, falls: bool, work: Work) -> tuple[int, int]:
+    """(K, cut) of Algorithm 1: how many admissions raise Θ before the first that does not.
 
     All candidates whose bits are >= cut are admitted, but for ties with the last one. `work.reach` counts, by
     request, survivals that are at least as great.
     """
     requests = survival.shape[0]
+    if survival.size <= FEW:
+        work.reach[:requests] = 0
+        return _stop_in_order(requests, sps, merge_rows(survival, work.value), work.value)
+    candidates = tally(survival, work)
     expected = float(requests)
     tokens = requests
     if not TINY < expected * sps[tokens] < HUGE:
@@ -81,33 +86,38 @@ def find_stop(survival: Floats, sps: Floats, falls: bool, candidates: int, work:
             expected += work.value[i]
             throughput = expected * sps[tokens + 1]
             if throughput < best * (1.0 - margin):
-                return tokens - requests, cut_after(work, i) if i > 0 else EDGE_BITS[b] + 1
+                return tokens - requests, cut_after(work.value, i) if i > 0 else EDGE_BITS[b] + 1
             if not throughput > best * (1.0 + margin):
                 return _find_stop_exactly(survival, sps, work)
             best = throughput
             tokens += 1
         b = last + 1
-    count_reach(survival, 1, work)
+    count_reach(survival, np.int64(1), work)
     return candidates, 1
 
 
-@jit
+@inner
 def _find_stop_exactly(survival: Floats, sps: Floats, work: Work) -> tuple[int, int]:
     """`find_stop` by its definition: a full sort, then one addition after the other."""
-    requests = survival.shape[0]
-    n = collect(survival, 0, BUCKETS - 1, work)
+    n = collect(survival, np.int64(0), BUCKETS - 1, work)
+    return _stop_in_order(survival.shape[0], sps, n, work.value)
+
+
+@inner
+def _stop_in_order(requests: int, sps: Floats, n: int, value: Floats) -> tuple[int, int]:
+    """Algorithm 1 over n candidates in order."""
     expected = float(requests)
     best = expected * sps[requests]
     for k in range(n):
-        expected += work.value[k]
+        expected += value[k]
         throughput = expected * sps[requests + k + 1]
         if not throughput > best:
-            return k, cut_after(work, k) if k > 0 else ONE + 1
+            return k, cut_after(value, k) if k > 0 else ONE + 1
         best = throughput
     return n, 1
 
 
-@jit
+@inner
 def _window(
     sps: Floats, requests: int, falls: bool, candidates: int, work: Work
 ) -> tuple[int, int, int, float]:
@@ -171,52 +181,95 @@ def _window(
     return first, last, start, before
 
 
-@jit
+@inner
 def find_budget(
-    survival: Floats, sps: Floats, falls: bool, minimum_gain: float, candidates: int, work: Work
+    survival: Floats, sps: Floats, falls: bool, minimum_gain: float, work: Work
 ) -> tuple[int, int]:
-    """(K, cut): first argmax of Θ over sorted prefix sums (see `best_budget`). Needs `tally`."""
+    """(K, cut): first argmax of Θ over sorted prefix sums (see `best_budget`)."""
     requests = survival.shape[0]
+    if survival.size <= FEW:
+        work.reach[:requests] = 0
+        n = merge_rows(survival, work.value)
+        return _budget_in_order(requests, sps, minimum_gain, n, work.value)
+    candidates = tally(survival, work)
     if minimum_gain > 0.0:
         return _find_budget_exactly(survival, sps, minimum_gain, BUCKETS - 1, work)
     first, last, tokens, expected = _window(sps, requests, falls, candidates, work)
     best = expected * sps[tokens]
     second = 0.0
-    admitted = 0
-    for i in range(collect(survival, first, last, work)):
+    admitted = np.int64(0)
+    ahead = expected
+    n = collect(survival, first, last, work)
+    for i in range(n):
         expected += work.value[i]
         throughput = expected * sps[tokens + i + 1]
         if throughput > best:
             second, best = best, throughput
-            admitted = i + 1
+            admitted = np.int64(i + 1)
         elif throughput > second:
             second = throughput
     # From bucket 0 on the sums are the definition's own; else they are right to within rounding.
-    if first > 0 and not second < best * (1.0 - _rounding(candidates)):
+    margin = _rounding(candidates)
+    close = first > 0 and not second < best * (1.0 - margin)
+    if close and not _stands_out(sps, tokens, ahead, n, admitted, margin, work.value):
         return _find_budget_exactly(survival, sps, minimum_gain, last, work)
-    cut = cut_after(work, admitted) if admitted > 0 else EDGE_BITS[first] + 1
+    cut = cut_after(work.value, admitted) if admitted > 0 else EDGE_BITS[first] + 1
     return tokens - requests + admitted, cut
 
 
-@jit
+@inner
+def _stands_out(
+    sps: Floats, tokens: int, expected: float, n: int, admitted: int, margin: float, value: Floats
+) -> bool:
+    """Whether Θ(admitted) is the greatest of the n + 1 of a window, however the sum ahead of it was made.
+
+    All sums of the window are off by about the same: by what the sum ahead is off, `margin` of it at most,
+    and two roundings for every candidate between the two that are compared.
+    """
+    peak, total = expected, expected
+    for i in range(n):
+        total += value[i]
+        if i + 1 == admitted:
+            peak = total
+    unit = 2.0**-52 * total
+    here = sps[tokens + admitted]
+    best = peak * here
+    clear = True
+    for i in range(n + 1):
+        there = sps[tokens + i]
+        off = margin * total * abs(here - there) + (2 * abs(i - admitted) + 8) * unit * max(here, there)
+        clear &= i == admitted or best - expected * there > off
+        if i < n:
+            expected += value[i]
+    return clear
+
+
+@inner
 def _find_budget_exactly(
     survival: Floats, sps: Floats, minimum_gain: float, last: int, work: Work
 ) -> tuple[int, int]:
     """`find_budget` by its definition, over the candidates of buckets 0..last."""
-    requests = survival.shape[0]
+    n = collect(survival, np.int64(0), last, work)
+    return _budget_in_order(survival.shape[0], sps, minimum_gain, n, work.value)
+
+
+@inner
+def _budget_in_order(
+    requests: int, sps: Floats, minimum_gain: float, n: int, value: Floats
+) -> tuple[int, int]:
+    """First argmax of Θ over n candidates in order."""
     expected = float(requests)
     throughput = best = expected * sps[requests]
-    budget = 0
-    n = collect(survival, 0, last, work)
+    budget = np.int64(0)
     for k in range(n):
-        expected += work.value[k]
+        expected += value[k]
         throughput = expected * sps[requests + k + 1]
         if throughput > best:
             best = throughput
-            budget = k + 1
+            budget = np.int64(k + 1)
     if minimum_gain > 0.0 and best <= (1.0 + minimum_gain) * throughput:
         return n, 1
-    return budget, cut_after(work, budget) if budget > 0 else ONE + 1
+    return budget, cut_after(value, budget) if budget > 0 else ONE + 1
 
 
 @jit
@@ -226,7 +279,7 @@ def early_stop(survival: Floats, sps: Floats, lengths: Whole, work: Work) -> Non
     survival float64[R, γ]; sps float64, indexed up to R(1 + γ); lengths int[R], written.
     """
     falls = costs_fall(sps, survival.shape[0], survival.shape[0] + survival.size)
-    budget, cut = find_stop(survival, sps, falls, tally(survival, work), work)
+    budget, cut = find_stop(survival, sps, falls, work)
     admit(survival, budget, cut, lengths, work)
 
 
@@ -237,14 +290,13 @@ def best_budget(survival: Floats, sps: Floats, minimum_gain: float, work: Work) 
     With minimum_gain g > 0 every candidate is kept (k = their number) unless Θ(k) > (1 + g) * Θ(all).
     """
     falls = costs_fall(sps, survival.shape[0], survival.shape[0] + survival.size)
-    return find_budget(survival, sps, falls, minimum_gain, tally(survival, work), work)[0]
+    return find_budget(survival, sps, falls, minimum_gain, work)[0]
 
 
 @jit
 def top_k(survival: Floats, budget: int, lengths: Whole, work: Work) -> None:
     """Admit the first `budget` candidates of the admission order (all of them if there are fewer)."""
-    tally(survival, work)
-    admit(survival, budget, cut_at(survival, budget, work), lengths, work)
+    admit(survival, budget, halved_cut(survival, budget, work), lengths, work)
 
 
 @jit
@@ -259,7 +311,7 @@ def priced_drafts(sps: Floats, requests: int, drafts: int) -> int:
 def unconstrained(survival: Floats, sps: Floats, minimum_gain: float, lengths: Whole, work: Work) -> None:
     """`best_budget` and `top_k` of the same survivals in one go: the policies `global` and `hindsight`."""
     falls = costs_fall(sps, survival.shape[0], survival.shape[0] + survival.size)
-    budget, cut = find_budget(survival, sps, falls, minimum_gain, tally(survival, work), work)
+    budget, cut = find_budget(survival, sps, falls, minimum_gain, work)
     admit(survival, budget, cut, lengths, work)
 
 

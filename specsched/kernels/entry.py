@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from .budget import INFINITY, best_budget, costs_fall, find_budget, find_stop, threshold, top_k
-from .jit import Floats, Whole, jit
-from .order import BUCKETS, Work, admit, survival, tally
+from .jit import Floats, Whole, inner, jit
+from .order import Work, admit, bits_of, survival
 
 
 @jit
@@ -35,10 +35,9 @@ def check_costs(sps: Floats, requests: int, size: int) -> int:
     last = requests + size
     if costs_fall(sps, requests, last) and sps[requests] < np.inf and sps[last] >= 0.0:
         return 1
-    bits = sps.view(np.int64)
     least = most = np.int64(0)
     for n in range(last + 1):
-        here = bits[n] if n >= requests else np.int64(0)
+        here = bits_of(sps[n]) if n >= requests else np.int64(0)
         least, most = min(least, here), max(most, here)
     if least < 0 or most >= INFINITY:
         for n in range(requests, last + 1):
@@ -55,7 +54,7 @@ def take_both(confidence: Floats, sps: Floats, out: Floats) -> int:
     return falls if fault == 0 or falls < 0 else fault
 
 
-@jit
+@inner
 def _room(confidence: Floats, work: Work) -> Floats:
     return work.survival[: confidence.size].reshape(confidence.shape)
 
@@ -87,7 +86,7 @@ def plan_early_stop(
     current = _room(confidence, work)
     falls = take_both(confidence, sps, current)
     if falls >= 0:
-        budget, cut = find_stop(current, sps, falls == 1, tally(current, work), work)
+        budget, cut = find_stop(current, sps, falls == 1, work)
         admit(current, budget, cut, lengths, work)
     return falls
 
@@ -110,7 +109,7 @@ def plan_unconstrained(
     current = _room(confidence, work)
     falls = take_both(confidence, sps, current)
     if falls >= 0:
-        budget, cut = find_budget(current, sps, falls == 1, minimum_gain, tally(current, work), work)
+        budget, cut = find_budget(current, sps, falls == 1, minimum_gain, work)
         admit(current, budget, cut, lengths, work)
     return falls
 
@@ -146,7 +145,7 @@ def plan_top_k(
     place: Whole,
     reach: Whole,
 ) -> int:
-    """`top_k` of confidences. Leaves survivals and tally of the step behind, for `budget_of_past`."""
+    """`top_k` of confidences. Leaves the survivals of the step in `room`, for `budget_of_past`."""
     work = Work(room, value, total, held, place, reach)
     current = _room(confidence, work)
     fault = take_confidence(confidence, current)
@@ -168,11 +167,11 @@ def budget_of_past(
     place: Whole,
     reach: Whole,
 ) -> int:
-    """`best_budget` of the survivals and tally that an earlier `plan_top_k` or `recall` left; or a fault."""
+    """`best_budget` of the survivals that an earlier `plan_top_k` or `recall` left in `room`; or a fault."""
     size = requests * block
     falls = check_costs(sps, requests, size)
     if falls < 0:
         return falls
     work = Work(room, value, total, held, place, reach)
     past = room[:size].reshape((requests, block))
-    return find_budget(past, sps, falls == 1, minimum_gain, size - held[BUCKETS], work)[0]
+    return find_budget(past, sps, falls == 1, minimum_gain, work)[0]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .jit import Floats, Longs, Whole, jit
-from .order import Work, tally
+from .jit import Floats, Longs, inner, jit
 
 
 @jit
@@ -18,7 +17,7 @@ def index_ids(ids: Longs, slots: Longs) -> int:
     return -1
 
 
-@jit
+@inner
 def _slot(ids: Longs, slots: Longs, wanted: int) -> int:
     """Where `wanted` is in the table, or the empty place where it would go."""
     mask = slots.size - 1
@@ -30,25 +29,11 @@ def _slot(ids: Longs, slots: Longs, wanted: int) -> int:
 
 
 @jit
-def recall(
-    ids: Longs,
-    past_ids: Longs,
-    past_slots: Longs,
-    past: Floats,
-    room: Floats,
-    value: Floats,
-    total: Floats,
-    held: Whole,
-    place: Whole,
-    reach: Whole,
-) -> None:
-    """Survivals of the requests `ids`: the row of `past` float64[_, γ] that had the id, or ones if none."""
-    block = past.shape[1]
-    out = room[: ids.size * block].reshape((ids.size, block))
+def recall(ids: Longs, past_ids: Longs, past_slots: Longs, past: Floats, out: Floats) -> None:
+    """out[r] = the row of `past` float64[_, γ] that had the id ids[r], or ones where none had it."""
     for r in range(ids.size):
         row = r
         if not (r < past_ids.size and past_ids[r] == ids[r]):
             row = past_slots[_slot(past_ids, past_slots, ids[r])]
-        for k in range(block):
+        for k in range(out.shape[1]):
             out[r, k] = past[row, k] if row >= 0 else 1.0
-    tally(out, Work(room, value, total, held, place, reach))

@@ -39,14 +39,32 @@ def jit(function: Callable[..., Any]) -> Any:
     Where numba finds no folder it may write to, or has no place for the stamp, nothing is cached and every
     process compiles for itself.
     """
+    return _compiled(function)
+
+
+def inner(function: Callable[..., Any]) -> Any:
+    """`jit` for what kernels alone call: no door for Python is compiled, which takes as long as they do."""
+    return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def part(function: Callable[..., Any]) -> Any:
+    """`jit` for a section of one kernel: compiled in its place, as if it were written there.
+
+    Handing over the tuples that hold everything costs as much as a step of few requests.
+    """
+    return _compiled(function, inline="always")
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+    options |= _OPTIONS
     try:
-        compiled = njit(cache=True, **_OPTIONS)(function)
+        compiled = njit(cache=True, **options)(function)
     except RuntimeError:
-        return njit(**_OPTIONS)(function)
+        return njit(**options)(function)
     if compiled is function:  # NUMBA_DISABLE_JIT
         return compiled
     kept = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if not hasattr(kept, "_source_stamp"):
-        return njit(**_OPTIONS)(function)
+        return njit(**options)(function)
     kept._source_stamp = _STAMP  # type: ignore[union-attr]
     return compiled

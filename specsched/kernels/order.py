@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import Floats, Longs, Whole, jit
+from .jit import Floats, Whole, inner, jit
 
 _SHIFT = 47
 BUCKETS = 512
@@ -22,6 +22,7 @@ ONE = int(np.float64(1.0).view(np.int64))
 EDGE_BITS = np.maximum(ONE - (np.arange(BUCKETS + 1, dtype=np.int64) << _SHIFT), 0)
 EDGE_BITS[BUCKETS] = 0
 EDGE = EDGE_BITS.view(np.float64).copy()  # bucket b holds EDGE[b + 1] < survival <= EDGE[b]
+FEW = 256  # candidates up to which a budget is chosen without a tally
 TINY, HUGE = 1e-250, 1e250  # beyond these Θ could leave the range where rounding is relative
 
 
@@ -29,7 +30,7 @@ class Work(NamedTuple):
     """Scratch memory of the planners, made once by `make_work` and reused every step."""
 
     survival: np.ndarray  # float64[capacity * γ]: for callers that hand in confidences
-    value: np.ndarray  # float64[>= capacity * γ, BUCKETS]: survivals of the buckets looked at, falling
+    value: np.ndarray  # float64[> capacity * γ, >= 4 * FEW]: survivals of the buckets looked at, falling
     total: np.ndarray  # float64[_SLOTS]: sum of the survivals of a bucket
     held: np.ndarray  # int32[_SLOTS]: how many it holds; entry BUCKETS counts survival 0
     place: np.ndarray  # int32[_SLOTS]: where in `value` a bucket's next survival goes
@@ -40,7 +41,7 @@ def make_work(capacity_requests: int, block_size: int) -> Work:
     """Scratch memory for plans of up to `capacity_requests` requests with `block_size` draft tokens each."""
     size = max(1, capacity_requests * block_size)
     whole = np.empty((2, _SLOTS), np.int32)
-    value, reach = np.empty(max(size, BUCKETS)), np.empty(size, np.int32)
+    value, reach = np.empty(max(size + 1, 4 * FEW)), np.empty(size, np.int32)
     return Work(np.empty(size), value, np.empty(_SLOTS), whole[0], whole[1], reach)
 
 
@@ -60,22 +61,27 @@ def _bucket(bits: int) -> int:
     return bucket & (_SLOTS - 1)
 
 
-@jit
+@inner
+def bits_of(value: float) -> int:
+    """The float64 pattern: of positive values it grows with them. (`view` of an array compiles for long.)"""
+    return np.float64(value).view(np.int64)
+
+
+@inner
 def tally(survival: Floats, work: Work) -> int:
     """Count and sum every bucket; returns the number of candidates (survival 0 is none)."""
     values = survival.reshape(-1)
-    bits = values.view(np.int64)
     held, total = work.held, work.total
     held[: BUCKETS + 1] = 0
     total[: BUCKETS + 1] = 0.0
     for i in range(values.size):
-        b = _bucket(bits[i])
+        b = _bucket(bits_of(values[i]))
         held[b] += 1
         total[b] += values[i]
     return values.size - held[BUCKETS]
 
 
-@jit
+@inner
 def _sift(value: Floats, low: int, root: int, size: int) -> None:
     """Restore the min-heap value[low : low + size] below `root`."""
     moving = value[low + root]
@@ -90,7 +96,7 @@ def _sift(value: Floats, low: int, root: int, size: int) -> None:
     value[low + root] = moving
 
 
-@jit
+@inner
 def _sort_falling(value: Floats, low: int, high: int) -> None:
     """Sort value[low:high], falling: insertion where it is short, a heap where a bucket is crowded."""
     if high - low > 32:
@@ -99,7 +105,7 @@ def _sort_falling(value: Floats, low: int, high: int) -> None:
             _sift(value, low, root, size)
         for last in range(size - 1, 0, -1):
             value[low], value[low + last] = value[low + last], value[low]
-            _sift(value, low, 0, last)
+            _sift(value, low, np.int64(0), last)
         return
     for i in range(low + 1, high):
         moving = value[i]
@@ -110,88 +116,71 @@ def _sort_falling(value: Floats, low: int, high: int) -> None:
         value[j + 1] = moving
 
 
-@jit
+@inner
 def collect(survival: Floats, first: int, last: int, work: Work) -> int:
     """The survivals of buckets first..last into `work.value`, falling; returns how many. Needs `tally`.
 
     Leaves in `work.reach` how many survivals of each request lie in the buckets ahead of `first`.
     """
-    bits = survival.view(np.int64)
     value, place, reach = work.value, work.place, work.reach
-    n = 0
+    n = np.int64(0)
     for b in range(first, last + 1):
         place[b] = n
         n += work.held[b]
     count_reach(survival, EDGE_BITS[first] + 1, work)
     low = EDGE_BITS[last + 1]
-    for r in range(bits.shape[0]):
+    for r in range(survival.shape[0]):
         k = reach[r]
-        while k < bits.shape[1] and bits[r, k] > low:
-            b = _bucket(bits[r, k])
+        while k < survival.shape[1] and bits_of(survival[r, k]) > low:
+            b = _bucket(bits_of(survival[r, k]))
             value[place[b]] = survival[r, k]
             place[b] += 1
             k += 1
-    start = 0
+    start = np.int64(0)
     for b in range(first, last + 1):
-        _sort_falling(value, start, place[b])
-        start = place[b]
+        _sort_falling(value, start, np.int64(place[b]))
+        start = np.int64(place[b])
     return n
 
 
-@jit
+@inner
 def count_reach(survival: Floats, cut: int, work: Work) -> None:
     """work.reach[r] = how many survivals of request r have bits >= cut."""
-    bits = survival.view(np.int64)
-    for r in range(bits.shape[0]):
+    for r in range(survival.shape[0]):
         length = 0
-        for k in range(bits.shape[1]):
-            length += bits[r, k] >= cut
+        for k in range(survival.shape[1]):
+            length += bits_of(survival[r, k]) >= cut
         work.reach[r] = length
 
 
-@jit
-def cut_after(work: Work, admitted: int) -> int:
-    """Bits of the last of `admitted` survivals in `work.value`."""
-    return work.value.view(np.int64)[admitted - 1]
+@inner
+def cut_after(value: Floats, admitted: int) -> int:
+    """Bits of the last of `admitted` survivals in `value`."""
+    return bits_of(value[admitted - 1])
 
 
-@jit
-def cut_at(survival: Floats, budget: int, work: Work) -> int:
-    """The cut (see `find_stop`) of the first `budget` candidates. Needs `tally`."""
-    b, above = 0, 0
-    while b < BUCKETS and above + work.held[b] <= budget:
-        above += work.held[b]
-        b += 1
-    if above == budget or b == BUCKETS:
-        count_reach(survival, EDGE_BITS[b] + 1, work)
-        return EDGE_BITS[b] + 1
-    collect(survival, b, b, work)
-    return cut_after(work, budget - above)
-
-
-@jit
+@inner
 def admit(survival: Floats, budget: int, cut: int, lengths: Whole, work: Work) -> None:
     """The first `budget` candidates of the admission order, given cut and reach (see `find_stop`)."""
-    bits = survival.view(np.int64)
-    admitted = _advance_to(bits, cut, lengths, work)
+    admitted = _advance_to(survival, cut, lengths, work)
     if admitted <= budget:
         return
     # Candidates that tie with the last one admitted: the earlier position first, then the earlier request.
-    left = budget - _advance_to(bits, cut + 1, lengths, work)
-    for k in range(bits.shape[1]):
-        for r in range(bits.shape[0]):
-            if left > 0 and bits[r, k] == cut:
+    left = budget - _advance_to(survival, cut + 1, lengths, work)
+    for k in range(survival.shape[1]):
+        for r in range(survival.shape[0]):
+            if left > 0 and bits_of(survival[r, k]) == cut:
                 lengths[r] += 1
                 left -= 1
 
 
-@jit
-def _advance_to(bits: Longs, cut: int, lengths: Whole, work: Work) -> int:
+@inner
+def _advance_to(survival: Floats, cut: int, lengths: Whole, work: Work) -> int:
     """Extend every request from its reach while bits >= cut; returns the sum of `lengths`."""
     admitted = 0
-    for r in range(bits.shape[0]):
+    for r in range(survival.shape[0]):
         length = work.reach[r]
-        while length < bits.shape[1] and bits[r, length] >= cut:
+        while length < survival.shape[1] and bits_of(survival[r, length]) >= cut:
             length += 1
         lengths[r] = length
         admitted += length

@@ -35,7 +35,8 @@ ARRIVAL, READY, FINISH = range(3)  # columns of State.job_times float64[jobs, 2]
 F_TRACED, F_TOKENS, F_STEPS, F_VERIFIED, F_ACCEPTED, F_PREEMPTED = range(6)
 # Columns of State.rank int64[ranks, 10]; the last five describe the step in flight.
 HEAD, TAIL, WAITING, RUNNING, KV_USED, PLAN_CALLS, DECODING, TOKENS, PREFILL, CONTEXT = range(10)
-# Columns of State.clock float64[groups, 2]; BEGUN nan: no step in flight, END inf: idle.
+# Columns of State.clock float64[groups, 2], rows up to a power of two; BEGUN nan: no step in flight, END inf:
+# idle.
 BEGUN, END = range(2)
 # Entries of State.counts int64; those named W_ are of the measured window.
 (INJECTED, ADMITTED, FINISHED, EMITTED, STEPS, PREEMPTED, KV_PEAK, STATUS, REFUSED_TOKENS) = range(9)
@@ -95,8 +96,12 @@ class State(NamedTuple):
     rank: np.ndarray
     running: np.ndarray  # int32[ranks, max_running]: jobs in order of admission
     decoding: np.ndarray  # int32[ranks, max_running]: those of them that decode in the step in flight
-    lengths: np.ndarray  # int64[ranks, max_running]: their verification lengths
+    rows: np.ndarray  # int64[ranks, max_running]: the rows of the trace that they stand at
+    lengths: np.ndarray  # int32[ranks, max_running]: their verification lengths
+    base: np.ndarray  # float64[ranks]: seconds of the step in flight but for `verify`
+    inside: np.ndarray  # int32[ranks]: requests at the rank, waiting or running
     clock: np.ndarray
+    leader: np.ndarray  # int32[2 * rows of `clock`]: a tree of whose END comes first; see `settle`
     times: np.ndarray
     facts: np.ndarray
     log: np.ndarray  # float64[rows, 9]: begun, seconds, rank, R, tokens, prefill, context, emitted, budget
@@ -109,6 +114,7 @@ class Scratch(NamedTuple):
 
     current: np.ndarray  # float64[max_running, γ]
     lagged: np.ndarray  # float64[max_running, γ]
+    past: np.ndarray  # int64[max_running]: rows of the trace that `lagged` is made of; -1: ones
     sps: np.ndarray  # float64[max_running * (1 + γ) + 1]
     work: Work
 
@@ -117,6 +123,7 @@ def make_state(
     measured: int, jobs: int, ranks: int, groups: int, max_running: int, lag: int, log: int
 ) -> State:
     """The state of a run before it starts: all ranks idle, nothing injected. `lag` 0: no history is kept."""
+    leaves = 1 << (groups - 1).bit_length()
     state = State(
         jobs=np.zeros((jobs, 16), np.int32),
         job_times=np.full((jobs, 2), np.nan),
@@ -124,8 +131,12 @@ def make_state(
         rank=np.zeros((ranks, 10), np.int64),
         running=np.zeros((ranks, max_running), np.int32),
         decoding=np.zeros((ranks, max_running), np.int32),
-        lengths=np.zeros((ranks, max_running), np.int64),
-        clock=np.full((groups, 2), np.nan),
+        rows=np.zeros((ranks, max_running), np.int64),
+        lengths=np.zeros((ranks, max_running), np.int32),
+        base=np.zeros(ranks),
+        inside=np.zeros(ranks, np.int32),
+        clock=np.full((leaves, 2), np.nan),
+        leader=np.zeros(2 * leaves, np.int32),
         times=np.full((measured, 3), np.nan),
         facts=np.zeros((measured, 6), np.int32),
         log=np.zeros((log, 9)),
@@ -133,6 +144,9 @@ def make_state(
         sums=np.zeros(N_SUMS),
     )
     state.clock[:, END] = np.inf
+    state.leader[leaves:] = np.arange(leaves)
+    for node in range(leaves - 1, 0, -1):
+        state.leader[node] = state.leader[2 * node]
     state.counts[MEASURED_LEFT] = measured
     state.counts[STRIDE] = 1
     return state
@@ -142,4 +156,5 @@ def make_scratch(max_running: int, block_size: int) -> Scratch:
     """Memory for plans of up to `max_running` requests."""
     shape = (max_running, block_size)
     sps = np.zeros(max_running * (1 + block_size) + 1)
-    return Scratch(np.empty(shape), np.empty(shape), sps, make_work(max_running, block_size))
+    past = np.empty(max_running, np.int64)
+    return Scratch(np.empty(shape), np.empty(shape), past, sps, make_work(max_running, block_size))

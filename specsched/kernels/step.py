@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from .budget import best_budget, early_stop, priced_drafts, threshold, top_k
-from .jit import Floats, Whole, jit
+from .budget import best_budget, early_stop, priced_drafts, threshold, top_k, unconstrained
+from .clock import settle
+from .jit import Floats, Longs, Whole, inner, part
+from .order import Work
 from .state import (
     BATCH_TABLE,
     BEGUN,
@@ -45,31 +47,32 @@ from .state import (
 )
 
 
-@jit
-def context_tokens(settings: Settings, job: Whole) -> int:
+@part
+def context_tokens(settings: Settings, jobs: Whole, j: int) -> int:
     """KV tokens a decoding job reads."""
     if settings.context >= 0:
         return np.int64(settings.context)
-    return np.int64(job[J_PROMPT]) + np.int64(job[J_EMITTED])
+    return np.int64(jobs[j, J_PROMPT]) + np.int64(jobs[j, J_EMITTED])
 
 
-@jit
-def gather(settings: Settings, state: State, rank: int, block: int) -> None:
+@part
+def gather(world: World, settings: Settings, state: State, rank: int, block: int) -> None:
     """Which running jobs decode in this step, and which prefill chunks join it (oldest first)."""
-    place = state.rank[rank]
+    place, running, jobs = state.rank[rank], state.running, state.jobs
     decoding = 0
     context = np.int64(0)
     for i in range(place[RUNNING]):
-        job = state.jobs[state.running[rank, i]]
-        if job[J_PREFILL] == 0 and job[J_LEFT] > 0:
-            state.decoding[rank, decoding] = state.running[rank, i]
+        j = running[rank, i]
+        if jobs[j, J_PREFILL] == 0 and jobs[j, J_LEFT] > 0:
+            state.decoding[rank, decoding] = j
+            state.rows[rank, decoding] = world.traced[jobs[j, J_TRACED], START] + jobs[j, J_LOCAL]
             decoding += 1
-            context += context_tokens(settings, job)
+            context += context_tokens(settings, jobs, j)
     prefill = np.int64(0)
     if decoding < place[RUNNING]:
         budget = settings.batch_tokens - decoding * (1 + block)
         for i in range(place[RUNNING]):
-            job = state.jobs[state.running[rank, i]]
+            job = jobs[running[rank, i]]
             if job[J_PREFILL] > 0 and budget > 0:
                 chunk = min(budget, np.int64(job[J_PREFILL]))
                 job[J_CHUNK] = chunk
@@ -82,25 +85,29 @@ def gather(settings: Settings, state: State, rank: int, block: int) -> None:
     place[CONTEXT] = context
 
 
-@jit
+@part
 def _attention_seconds(cost: Any, context: float) -> float:
     """attention(N) of the profile: the last piece that begins at or below N."""
     x = cost.attention_x
     if context <= x[0]:
         return cost.attention_y[0]
-    i = 0
-    while i + 1 < x.shape[0] and x[i + 1] <= context:
-        i += 1
+    i, after = 0, x.shape[0]
+    while after - i > 1:
+        middle = (i + after) // 2
+        if x[middle] <= context:
+            i = middle
+        else:
+            after = middle
     return cost.attention_y[i] + cost.attention_slope[i] * (context - x[i])
 
 
-@jit
+@part
 def _drafts(plan: Plan, requests: int) -> bool:
     """Whether a step of R requests drafts: a table's k = 0 is known beforehand, and nothing is drafted."""
     return plan.drafts and not (plan.code == BATCH_TABLE and requests > 0 and plan.fixed[requests] == 0)
 
 
-@jit
+@part
 def _base_seconds(cost: Any, plan: Plan, place: Whole) -> float:
     """All of a step's cost but `verify`; the order of additions is that of StepProfile."""
     requests = place[DECODING]
@@ -113,7 +120,7 @@ def _base_seconds(cost: Any, plan: Plan, place: Whole) -> float:
     return base
 
 
-@jit
+@part
 def _step_seconds(cost: Any, drafts: bool, base: float, tokens: int) -> float:
     seconds = base + cost.verify[tokens]
     if drafts and cost.enabling_fraction > 0.0:
@@ -121,106 +128,116 @@ def _step_seconds(cost: Any, drafts: bool, base: float, tokens: int) -> float:
     return seconds
 
 
-@jit
-def _price(cost: Any, plan: Plan, place: Whole, block: int, sps: Floats) -> None:
-    """sps[B] of this very step: its requests, KV and prefill tokens are priced in."""
-    base = _base_seconds(cost, plan, place)
-    requests, prefill = place[DECODING], place[PREFILL]
-    # `_step_seconds` written out: handing it the tuples costs twenty times the arithmetic.
-    verify, left = cost.verify, 1.0
-    if plan.drafts and cost.enabling_fraction > 0.0:
-        left = 1.0 - cost.enabling_fraction
+@inner
+def _price(
+    verify: Floats, base: float, left: float, prefill: int, block: int, requests: int, sps: Floats
+) -> None:
+    """sps[B] of this very step: its requests, KV and prefill tokens are priced in. See `_step_seconds`."""
     for tokens in range(requests, requests * (1 + block) + 1):
         seconds = (base + verify[tokens + prefill]) / left
         # No cost there (above the capture limit, no eager curve): such a pass must never look worth it.
         sps[tokens] = 0.0 if np.isnan(seconds) else 1.0 / seconds
 
 
-@jit
-def _lagged_budget(world: World, plan: Plan, state: State, rank: int, scratch: Scratch) -> int:
-    """K from the survivals of `lag` plans ago, 1 where there are none; -1: no such plan yet (section 5.2)."""
-    call, requests = state.rank[rank, PLAN_CALLS], state.rank[rank, DECODING]
-    block = world.survival.shape[1]
-    lagged = scratch.lagged[:requests]
-    for i in range(requests):
-        j = state.decoding[rank, i]
-        job = state.jobs[j]
-        slot = call % plan.lag
+@inner
+def _take(survival: Floats, rows: Longs, out: Floats) -> None:
+    """out[i] = survival[rows[i]], or ones where the row is -1."""
+    for i in range(out.shape[0]):
+        for k in range(out.shape[1]):
+            out[i, k] = survival[rows[i], k] if rows[i] >= 0 else 1.0
+
+
+@part
+def _recall(
+    jobs: Whole, history: Whole, decoding: Whole, rows: Longs, lag: int, call: int, past: Longs
+) -> None:
+    """past[i]: where the i-th decoding request stood `lag` plans ago, -1: nowhere; the present is noted."""
+    slot = call % lag
+    for i in range(rows.size):
+        j = decoding[i]
         # Plans it was no part of, not yet here or preempted, leave nothing to bring.
-        for missed in range(max(job[J_PLANNED] + 1, call - plan.lag), call):
-            state.history[j, missed % plan.lag] = -1
-        job[J_PLANNED] = call
-        if call >= plan.lag and state.history[j, slot] >= 0:
-            for k in range(block):
-                lagged[i, k] = world.survival[state.history[j, slot], k]
+        for missed in range(max(jobs[j, J_PLANNED] + 1, call - lag), call):
+            history[j, missed % lag] = -1
+        jobs[j, J_PLANNED] = call
+        past[i] = history[j, slot] if call >= lag else -1
+        history[j, slot] = rows[i]
+
+
+@inner
+def _weigh(
+    plan: Plan, first: bool, current: Floats, lagged: Floats, sps: Floats, lengths: Whole, work: Work
+) -> None:
+    """Plans of the policies that weigh costs. `first`: none of `lag` plans ago exists yet (section 5.2)."""
+    requests, size = current.shape[0], current.size
+    if plan.code == EARLY_STOP:
+        early_stop(current, sps, lengths, work)
+    elif plan.code != LAGGED:
+        unconstrained(current, sps, plan.minimum_gain, lengths, work)
+    else:
+        if first:
+            budget = priced_drafts(sps, requests, size)
         else:
-            lagged[i] = 1.0
-        state.history[j, slot] = world.traced[job[J_TRACED], START] + job[J_LOCAL]
-    if call < plan.lag:
-        return np.int64(-1)
-    return best_budget(lagged, scratch.sps, plan.minimum_gain, scratch.work)
+            budget = best_budget(lagged, sps, plan.minimum_gain, work)
+        if first and budget == size:
+            lengths[:requests] = current.shape[1]
+        else:
+            top_k(current, budget, lengths, work)
 
 
-@jit
+@part
 def plan_step(world: World, plan: Plan, cost: Any, state: State, rank: int, scratch: Scratch) -> None:
     """Verification lengths of the decoding requests: what `schedule` would plan, to the last bit."""
     place, lengths, block = state.rank[rank], state.lengths[rank], world.survival.shape[1]
-    requests = place[DECODING]
+    requests, call = place[DECODING], place[PLAN_CALLS]
+    base = _base_seconds(cost, plan, place)
+    state.base[rank] = base
     if plan.code == OFF or plan.code == FIXED or plan.code == BATCH_TABLE:
         lengths[:requests] = plan.fixed[requests]
     elif requests > 0:
-        current = scratch.current[:requests]
-        for i in range(requests):
-            job = state.jobs[state.decoding[rank, i]]
-            row = world.traced[job[J_TRACED], START] + job[J_LOCAL]
-            for k in range(block):
-                if plan.code == HINDSIGHT:
-                    current[i, k] = 1.0 if k < world.accepted[row] else 0.0
-                else:
-                    current[i, k] = world.survival[row, k]
+        current, lagged, sps = scratch.current[:requests], scratch.lagged[:requests], scratch.sps
+        rows, past = state.rows[rank, :requests], scratch.past[:requests]
+        if plan.code == HINDSIGHT:
+            for i in range(requests):
+                for k in range(block):
+                    current[i, k] = 1.0 if k < world.accepted[rows[i]] else 0.0
+        else:
+            _take(world.survival, rows, current)
         if plan.code == THRESHOLD:
             threshold(current, plan.theta, lengths)
         else:
-            _price(cost, plan, place, block, scratch.sps)
-            if plan.code == EARLY_STOP:
-                early_stop(current, scratch.sps, lengths, scratch.work)
-            else:
-                if plan.code == LAGGED:
-                    budget = _lagged_budget(world, plan, state, rank, scratch)
-                else:
-                    budget = best_budget(current, scratch.sps, plan.minimum_gain, scratch.work)
-                first = budget < 0
-                if first:
-                    budget = priced_drafts(scratch.sps, requests, requests * block)
-                if first and budget == requests * block:
-                    lengths[:requests] = block
-                else:
-                    top_k(current, budget, lengths, scratch.work)
+            left = 1.0 - cost.enabling_fraction if cost.enabling_fraction > 0.0 else 1.0
+            _price(cost.verify, base, left, place[PREFILL], block, requests, sps)
+            if plan.code == LAGGED:
+                _recall(state.jobs, state.history, state.decoding[rank], rows, plan.lag, call, past)
+                _take(world.survival, past, lagged)
+            _weigh(plan, call < plan.lag, current, lagged, sps, lengths, scratch.work)
     place[PLAN_CALLS] += 1 if requests > 0 else 0
-    place[TOKENS] = requests
+    tokens = requests
     for i in range(requests):
-        place[TOKENS] += lengths[i]
+        tokens += lengths[i]
+    place[TOKENS] = tokens
 
 
-@jit
+@part
 def execute(settings: Settings, plan: Plan, cost: Any, state: State, group: int, now: float) -> None:
     """The group's clock: its slowest rank's work, at the group's largest pass."""
+    clock = state.clock
     largest = np.int64(0)
     for rank in range(group * settings.group_size, (group + 1) * settings.group_size):
-        place = state.rank[rank]
-        largest = max(largest, place[TOKENS] + place[PREFILL])
+        largest = max(largest, state.rank[rank, TOKENS] + state.rank[rank, PREFILL])
     if largest == 0:
-        state.clock[group, BEGUN] = np.nan
-        state.clock[group, END] = np.inf
+        clock[group, BEGUN] = np.nan
+        clock[group, END] = np.inf
+        settle(state, group)
         return
     seconds = 0.0
     for rank in range(group * settings.group_size, (group + 1) * settings.group_size):
-        place = state.rank[rank]
-        base = _base_seconds(cost, plan, place)
-        seconds = max(seconds, _step_seconds(cost, _drafts(plan, place[DECODING]), base, largest))
+        drafts = _drafts(plan, state.rank[rank, DECODING])
+        seconds = max(seconds, _step_seconds(cost, drafts, state.base[rank], largest))
     if np.isnan(cost.verify[largest]):
         state.counts[STATUS] = REFUSED
         state.counts[REFUSED_TOKENS] = largest
-    state.clock[group, BEGUN] = now
-    state.clock[group, END] = now + seconds
+    clock[group, BEGUN] = now
+    clock[group, END] = now + seconds
+    settle(state, group)
     state.counts[STEPS] += 1

@@ -14,7 +14,7 @@ from .policies import Policy
 
 
 class _Snapshot:
-    """A step to be looked back at: its survivals with their tally, and whose row each is."""
+    """A step to be looked back at: its survivals, and whose row each is."""
 
     __slots__ = ("ids", "shape", "slots", "work")
 
@@ -126,12 +126,14 @@ class Lagged(Policy):
         self._past, self._with_ids = past, ids is not None
 
     def _look_at(self, past: _Snapshot, present: _Snapshot) -> kernels.Work:
-        """Survivals of `past` with their tally, in the order of the present requests."""
+        """Survivals of `past`, in the order of the present requests."""
         if past.ids is present.ids:
             return past.work
         size = past.shape[0] * past.shape[1]
         if self._recalled.survival.size < present.shape[0] * present.shape[1]:
             self._recalled = kernels.make_work(*present.shape)
         survival = past.work.survival[:size].reshape(past.shape)
-        kernels.recall(present.ids, past.ids, past.slots, survival, *self._recalled)
+        rows, block = present.shape
+        recalled = self._recalled.survival[: rows * block].reshape(present.shape)
+        kernels.recall(present.ids, past.ids, past.slots, survival, recalled)
         return self._recalled

@@ -6,7 +6,11 @@ traced requests, each with all its replays (Efron and Tibshirani 1993, chapter 8
 
 from __future__ import annotations
 
+from functools import cached_property, lru_cache
+
 import numpy as np
+
+from .. import kernels
 
 LEVEL = 0.95
 RESAMPLES = 400
@@ -14,31 +18,70 @@ STREAM = 31  # random stream of this module
 FEWEST_REQUESTS = 100  # fewer distinct traced requests than this is said in a warning
 
 
+@lru_cache(maxsize=4)
 def draws(groups: int, seed: int, resamples: int) -> np.ndarray:
-    """int[resamples, groups]: how often each traced request is drawn in each resample."""
+    """int64[resamples, groups], to be read only: how often each traced request is in each resample."""
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, STREAM], dtype=np.uint64)))
     return rng.multinomial(groups, np.full(groups, 1.0 / groups), size=resamples)
+
+
+class Resamples:
+    """n replays of traced requests, drawn again by the request: sums and quantiles of every resample."""
+
+    def __init__(self, traced: np.ndarray, seed: int, resamples: int = RESAMPLES) -> None:
+        """traced int[n]: the traced request of each replay."""
+        distinct, self.group = np.unique(traced, return_inverse=True)
+        self.drawn = draws(len(distinct), seed, resamples)
+
+    @cached_property
+    def _real(self) -> np.ndarray:
+        return self.drawn.astype(np.float64)
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """float64[resamples, n]: how often each replay counts."""
+        return self._real[:, self.group]
+
+    def whole_sums(self, values: np.ndarray) -> np.ndarray:
+        """float64[resamples]: Σ values (float64[n], whole numbers: their sums do not hang on the order)."""
+        return self._real @ np.bincount(self.group, values, self.drawn.shape[1])
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """float64[resamples]: Σ values (float64[n])."""
+        out: np.ndarray = self.weights @ values
+        return out
+
+    def quantiles(self, values: np.ndarray, *quantiles: float) -> list[np.ndarray]:
+        """`resampled_quantiles` of values float64[n]."""
+        return resampled_quantiles(values, self.group, self.drawn, *quantiles)
+
+
+def resampled_quantiles(
+    values: np.ndarray, group: np.ndarray, drawn: np.ndarray, *quantiles: float
+) -> list[np.ndarray]:
+    """For each quantile float64[resamples]: the least value that more than so much of it do not exceed.
+
+    values float64[n], group int64[n]: whose each is; drawn int64[resamples, groups]: see `draws`.
+    """
+    order = np.argsort(values, kind="stable")
+    rising, whose = values[order], np.ascontiguousarray(group[order])
+    total = (drawn @ np.bincount(group, minlength=drawn.shape[1])).astype(np.float64)
+    found = []
+    for quantile in quantiles:
+        at = np.empty(len(total), np.int64)
+        kernels.first_beyond(whose, drawn, quantile * total, at)
+        found.append(rising[at])
+    return found
 
 
 def share_bounds(
     passed: np.ndarray, traced: np.ndarray, seed: int, resamples: int = RESAMPLES
 ) -> list[float]:
     """Interval of the share of replays with `passed` (bool[n])."""
-    _, group = np.unique(traced, return_inverse=True)
-    hits = np.bincount(group, weights=passed)
-    drawn = draws(len(hits), seed, resamples)
-    found = ratio_bounds(hits, np.bincount(group).astype(np.float64), drawn)
+    drawn = Resamples(traced, seed, resamples)
+    found = ratio_bounds(drawn.whole_sums(passed), drawn.whole_sums(np.ones(len(traced))))
     assert found is not None  # every resample has a replay
     return found
-
-
-def resample_weights(traced: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
-    """float64[resamples, n]: how often each of n replays counts when traced requests are drawn again.
-
-    traced int[n]: the traced request of each replay.
-    """
-    distinct, group = np.unique(traced, return_inverse=True)
-    return draws(len(distinct), seed, resamples)[:, group].astype(np.float64)
 
 
 def bounds(values: np.ndarray) -> list[float] | None:
@@ -51,15 +94,7 @@ def bounds(values: np.ndarray) -> list[float] | None:
     return [float(low), float(high)]
 
 
-def ratio_bounds(numerator: np.ndarray, denominator: np.ndarray, weights: np.ndarray) -> list[float] | None:
-    """Interval of Σ numerator / Σ denominator over replays, both float64[n]."""
+def ratio_bounds(numerator: np.ndarray, denominator: np.ndarray) -> list[float] | None:
+    """Interval of numerator / denominator, the sums of every resample."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return bounds((weights @ numerator) / (weights @ denominator))
-
-
-def quantile_bounds(values: np.ndarray, quantile: float, weights: np.ndarray) -> list[float] | None:
-    """Interval of the smallest value that more than `quantile` of the replays do not exceed (float64[n])."""
-    order = np.argsort(values, kind="stable")
-    mass = np.cumsum(weights[:, order], axis=1)
-    at = np.argmax(mass > quantile * mass[:, -1:], axis=1)
-    return bounds(values[order][at])
+        return bounds(numerator / denominator)

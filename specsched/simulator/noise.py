@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+from scipy.special import stdtrit
 
 from ..profile import StepProfile
 from . import intervals
@@ -56,12 +57,10 @@ def student(traced: int) -> float:
     Student's t, and 1 + 1 / sqrt(n) of it: bootstrapped deviations of a tail's quantile are too small by
     about that in the coverage experiment.
     """
-    from scipy.stats import t
-
     if traced < 2:
         return float("inf")
     widened = float(np.sqrt(traced / (traced - 1.0))) * (1.0 + 1.0 / float(np.sqrt(traced)))
-    return float(t.ppf(0.5 + intervals.LEVEL / 2.0, traced - 1)) * widened
+    return float(stdtrit(traced - 1, 0.5 + intervals.LEVEL / 2.0)) * widened
 
 
 def speed_noise(
@@ -95,11 +94,8 @@ def quantile_sd(values: np.ndarray, group: np.ndarray, groups: int, quantile: fl
     if len(values) > MOST_REPLAYS:
         pick = np.linspace(0, len(values) - 1, MOST_REPLAYS).astype(np.int64)
         values, group = values[pick], group[pick]
-    order = np.argsort(values, kind="stable")
-    weights = intervals.draws(groups, seed, RESAMPLES)[:, group[order]]
-    mass = np.cumsum(weights, axis=1)
-    at = np.argmax(mass > quantile * mass[:, -1:], axis=1)
-    return float(values[order][at].std())
+    drawn = intervals.draws(groups, seed, RESAMPLES)
+    return float(intervals.resampled_quantiles(values, group, drawn, quantile)[0].std())
 
 
 @dataclass(frozen=True)

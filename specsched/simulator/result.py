@@ -165,43 +165,49 @@ def _intervals(
         speed, duration = speed[pick], duration[decoded][pick]
     else:
         duration = duration[decoded]
-    w = intervals.resample_weights(a["traced"], seed)
+    w = intervals.Resamples(a["traced"], seed)
+    tokens, steps, verified, accepted = (
+        w.whole_sums(a[name]) for name in ("tokens", "steps", "verified", "accepted")
+    )
+    low, median = w.quantiles(speed, 0.05, 0.50)
     out: dict[str, Any] = {
         "tps_user": {
-            "mean": intervals.ratio_bounds(speed, np.ones_like(speed), w),
-            "p05": intervals.quantile_bounds(speed, 0.05, w),
-            "p50": intervals.quantile_bounds(speed, 0.50, w),
+            "mean": intervals.ratio_bounds(w.sums(speed), w.whole_sums(np.ones_like(speed))),
+            "p05": intervals.bounds(low),
+            "p50": intervals.bounds(median),
         },
-        "emitted_per_step": intervals.ratio_bounds(a["tokens"], a["steps"], w),
-        "verify_tokens_per_request": intervals.ratio_bounds(a["steps"] + a["verified"], a["steps"], w),
-        "rejected_share": _rejected_bounds(a, w, competes),
+        "emitted_per_step": intervals.ratio_bounds(tokens, steps),
+        "verify_tokens_per_request": intervals.ratio_bounds(steps + verified, steps),
+        "rejected_share": _rejected_bounds(a, verified, accepted, steps, competes),
     }
     if (
         closed
     ):  # one place turns out Σ tokens in Σ residence (renewal reward), so throughput goes as their ratio
         held = a["finish_seconds"] - a["arrival_seconds"]
         ratio = summary["throughput"] * held.sum() / a["tokens"].sum()
-        found = intervals.ratio_bounds(a["tokens"], held, w)
+        found = intervals.ratio_bounds(tokens, w.sums(held))
         out["throughput"] = None if found is None else [ratio * x for x in found]
     return out
 
 
-def _rejected_bounds(a: dict[str, np.ndarray], w: np.ndarray, competes: bool) -> list[float] | None:
+def _rejected_bounds(
+    a: dict[str, np.ndarray], verified: np.ndarray, accepted: np.ndarray, steps: np.ndarray, competes: bool
+) -> list[float] | None:
     """Interval of the rejected share: where requests compete, the wider of two ways in which it would move.
 
     Either each request verifies what it verified here, or the pass has a size that the costs give (a captured
     one, say) and the drafts of harder requests take the places of easier ones: then only what is accepted
     moves, and the requests' own shares hide it.
     """
-    own = intervals.ratio_bounds(a["verified"] - a["accepted"], a["verified"], w)
+    own = intervals.ratio_bounds(verified - accepted, verified)
     if own is None or not competes:
         return own
     passes = a["verified"].sum() / a["steps"].sum()
     if not passes > 0:
         return own
-    accepted = intervals.ratio_bounds(a["accepted"], a["steps"], w)
-    assert accepted is not None  # every request takes a step
-    given = [max(0.0, 1.0 - accepted[1] / passes), min(1.0, 1.0 - accepted[0] / passes)]
+    kept = intervals.ratio_bounds(accepted, steps)
+    assert kept is not None  # every request takes a step
+    given = [max(0.0, 1.0 - kept[1] / passes), min(1.0, 1.0 - kept[0] / passes)]
     return given if given[1] - given[0] > own[1] - own[0] else own
 
 

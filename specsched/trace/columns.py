@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import TraceError
+from ..files.parquet import plain_numbers
 from ..files.reader import kind_of
 from ..files.strict import parse_json
 
@@ -60,8 +61,7 @@ def numbers(table: pa.Table, name: str, where: str) -> np.ndarray:
     kind = table.schema.field(name).type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise TraceError(f"{where}: column {name} has type {kind}; it must hold numbers")
-    out: np.ndarray = table[name].to_numpy()
-    return out
+    return plain_numbers(table[name])
 
 
 def logits(column: pa.ChunkedArray, where: str) -> np.ndarray:
@@ -75,19 +75,20 @@ def logits(column: pa.ChunkedArray, where: str) -> np.ndarray:
     flat = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if pa.types.is_fixed_size_list(kind):
         gamma = kind.list_size
+        values = flat.values.slice(flat.offset * gamma, len(flat) * gamma)
     else:
         sizes = flat.value_lengths().to_numpy(zero_copy_only=False)
         gamma = int(sizes[0]) if len(sizes) else 0
         if (sizes != gamma).any():
             row = int(np.argmax(sizes != gamma))
             raise TraceError(f"{where}, row {row}: {sizes[row]} confidences; the rows before it have {gamma}")
-    values = flat.flatten()
+        values = flat.flatten()
     if values.null_count:
         row = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) // max(gamma, 1)
         raise TraceError(
             f"{where}, row {row}: confidence_logit holds a null; every draft position needs a number"
         )
-    array = values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+    array = plain_numbers(values).astype(np.float32, copy=False)
     return np.ascontiguousarray(array.reshape(len(flat), gamma))
 
 
@@ -101,7 +102,7 @@ def domains(column: pa.ChunkedArray, where: str) -> tuple[np.ndarray, tuple[str,
     encoded = (column if pa.types.is_dictionary(kind) else column.dictionary_encode()).unify_dictionaries()
     if not encoded.num_chunks:
         return np.zeros(0, np.int64), ()
-    codes = np.concatenate([c.indices.to_numpy() for c in encoded.chunks]).astype(np.int64)
+    codes = np.concatenate([plain_numbers(c.indices) for c in encoded.chunks]).astype(np.int64)
     names = encoded.chunk(0).dictionary.to_pylist()
     if not all(isinstance(name, str) for name in names) or (len(codes) and not codes.min() >= 0):
         raise TraceError(f"{where}: domain holds a null; every row needs a text")

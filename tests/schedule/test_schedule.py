@@ -584,6 +584,7 @@ for t in range(60):
     tokens = np.arange(shape[0] * (1 + shape[1]) + 1)
     agree(pick, [1 / (1 + tokens), 1 / (1 + tokens // 4), np.ones(tokens.size)][t % 2])
 agree(1 - 1e-6 * rng.random((30, 4)), 1 / (1 + np.arange(151.0)))
+agree(1 - 1e-2 * rng.random((90, 7)), 1 / (100 + np.arange(721.0)))  # more candidates than are merged
 history, policy = [], schedule.Lagged(1)
 for t in range(6):
     ids = rng.permutation(6)[:4] * 1000003 - 2

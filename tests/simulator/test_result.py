@@ -36,7 +36,7 @@ def test_bounds_hold_the_central_95_per_cent() -> None:
 def test_traced_requests_are_drawn_with_all_their_replays(traced: int, replays: int, seed: int) -> None:
     """As many draws as there are traced requests, of each equally often on average; replays move together."""
     ids = np.tile(np.arange(traced) * 7 + 3, replays)
-    weights = intervals.resample_weights(ids, seed, 200)
+    weights = intervals.Resamples(ids, seed, 200).weights
     assert weights.shape == (200, traced * replays)
     assert (weights.sum(axis=1) == traced * replays).all()
     for which in range(traced):
@@ -47,8 +47,8 @@ def test_traced_requests_are_drawn_with_all_their_replays(traced: int, replays: 
         assert np.abs(weights.mean(axis=0) - 1.0).max() < 0.5
         # Poisson-like counts: a request is left out of a resample with probability (1 - 1/n)^n.
         assert (weights == 0).mean() == pytest.approx((1 - 1 / traced) ** traced, abs=0.03)
-        assert (weights != intervals.resample_weights(ids, seed + 1, 200)).any()
-    assert (weights == intervals.resample_weights(ids, seed, 200)).all()
+        assert (weights != intervals.Resamples(ids, seed + 1, 200).weights).any()
+    assert (weights == intervals.Resamples(ids, seed, 200).weights).all()
 
 
 def test_a_share_is_as_uncertain_as_its_traced_requests_are_few() -> None:
@@ -84,12 +84,14 @@ def test_a_share_of_replays_weighs_requests_by_their_replays() -> None:
 def test_ratios_are_of_sums() -> None:
     rng = np.random.default_rng(4)
     a, b = rng.integers(1, 20, 300).astype(float), rng.integers(5, 9, 300).astype(float)
-    low, high = intervals.ratio_bounds(a, b, intervals.resample_weights(np.arange(300), 0)) or (0, 0)
+    drawn = intervals.Resamples(np.arange(300), 0)
+    low, high = intervals.ratio_bounds(drawn.whole_sums(a), drawn.sums(b)) or (0, 0)
+    assert (drawn.whole_sums(a) == drawn.sums(a)).all(), "whole numbers add up alike in any order"
     ratio = a.sum() / b.sum()
     spread = 1.96 * np.std(a - ratio * b) / b.mean() / math.sqrt(300)
     assert low == pytest.approx(ratio - spread, abs=0.2 * spread)
     assert high == pytest.approx(ratio + spread, abs=0.2 * spread)
-    assert intervals.ratio_bounds(a, np.zeros(300), np.ones((9, 300))) is None
+    assert intervals.ratio_bounds(np.ones(9), np.zeros(9)) is None
 
 
 @given(
@@ -103,8 +105,10 @@ def test_a_quantile_is_the_least_that_more_than_so_many_do_not_exceed(
     counts[0] += 1
     drawn = sorted(v for v, n in zip(values, counts, strict=True) for _ in range(n))
     wanted = next(v for v in drawn if sum(x <= v for x in drawn) > quantile * len(drawn))
-    told = intervals.quantile_bounds(np.array(values), quantile, np.array([counts], float))
-    assert told == [wanted, wanted]
+    told = intervals.resampled_quantiles(
+        np.array(values), np.arange(len(values)), np.array([counts]), quantile, 0.0
+    )
+    assert [list(of) for of in told] == [[wanted], [drawn[0]]]
 
 
 def test_the_intervals_of_a_run_are_those_of_its_requests() -> None:
