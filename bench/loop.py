@@ -26,7 +26,7 @@ def sorting(count: int) -> float:
 
 
 def step_seconds(users: int, requests: int, policy: str = "lagged:2", replicas: int = 1) -> float:
-    """Processor seconds of a step of a closed loop, of the compiled loop alone: the least of four runs."""
+    """Processor seconds of a step of a closed loop, of the compiled loop alone: the least of three runs."""
     trace, profile, engine = load_trace(TRACE), load_profile(PROFILE), kernels.run_engine
     spent: list[float] = []
 
@@ -38,7 +38,7 @@ def step_seconds(users: int, requests: int, policy: str = "lagged:2", replicas: 
 
     kernels.run_engine = timed
     try:
-        for _ in range(4):
+        for _ in range(3):
             result = simulate(
                 *(trace, profile, policy, users, requests),
                 log_steps=0,

@@ -80,7 +80,9 @@ def main(kind: str) -> None:
         answering: Any = importlib.import_module("specsched.planner.answer")  # a function has its name
         answering.map_points = lambda function, items, workers=None: [function(item) for item in items]
         door(capacity, "speed_noise", "noise of a load")
-        door(answering, "split_and_calibrate", "calibration fitted")
+        for module in (answering, importlib.import_module("specsched.planner.question")):
+            if hasattr(module, "split_and_calibrate"):
+                door(module, "split_and_calibrate", "calibration fitted")
         for name in ("pareto_png", "load_png"):
             if hasattr(page, name):
                 door(page, name, "plots")

@@ -13,6 +13,7 @@ from .jit import Floats, inner
 from .order import BUCKETS, EDGE_BITS, FEW, ONE, Work, bits_of
 
 _USUAL = int(EDGE_BITS[BUCKETS - 1])  # hardly a survival is below: halving begins there
+_MASK = 4 * FEW - 1
 _NARROW = 8192  # survivals from which on those still in question are set apart
 
 
@@ -20,20 +21,22 @@ _NARROW = 8192  # survivals from which on those still in question are set apart
 def _merge(value: Floats, low: int, run: int, to: int) -> None:
     """Two runs, each falling, of `value` from `low` on, in order into value[to:].
 
-    From both ends at once: each end takes as many as a run holds, and so never passes a run's end.
+    From both ends at once: each end takes as many as a run holds, and so never passes a run's end. Which of
+    the two is greater cannot be foretold, so nothing here may branch on it: a maximum, a minimum, steps of 0
+    or 1. Masked, an index is plainly no negative one.
     """
     i, j = low, low + run
     last_i, last_j = low + run - 1, low + 2 * run - 1
     end = to + 2 * run - 1
     for k in range(run):
-        a, b = value[i], value[j]
-        first = a >= b
-        value[to + k] = a if first else b
+        a, b = value[i & _MASK], value[j & _MASK]
+        first = a > b
+        value[(to + k) & _MASK] = a if first else b
         i += first
         j += not first
-        a, b = value[last_i], value[last_j]
-        first = a >= b
-        value[end - k] = b if first else a
+        a, b = value[last_i & _MASK], value[last_j & _MASK]
+        first = a > b
+        value[(end - k) & _MASK] = b if first else a
         last_j -= first
         last_i -= not first
 
@@ -42,7 +45,7 @@ def _merge(value: Floats, low: int, run: int, to: int) -> None:
 def merge_rows(survival: Floats, value: Floats) -> int:
     """All survivals into `value` float64[>= 4 * FEW], falling; returns how many are candidates (not 0)."""
     runs, run = survival.shape
-    half = 2 * FEW  # up to a power of two of rows, those that are not there being zeros
+    half = 2 * FEW  # room for rows up to a power of two
     source = np.int64(0)
     while runs > 1:
         runs = (runs + 1) >> 1
@@ -52,16 +55,17 @@ def merge_rows(survival: Floats, value: Floats) -> int:
     for i in range(size):
         value[source + i] = flat[i]
     while runs > 1:
-        if runs & 1:
-            for i in range(run):
-                value[source + runs * run + i] = 0.0
-            runs += 1
         target = half - source
-        for start in range(0, runs * run, 2 * run):
-            _merge(value, source + start, run, target + start)
+        for pair in range(runs >> 1):
+            _merge(value, source + 2 * run * pair, run, target + 2 * run * pair)
+        if runs & 1:  # the last run goes on alone, its other half zeros
+            last = (runs - 1) * run
+            for i in range(run):
+                value[target + last + i] = value[source + last + i]
+                value[target + last + run + i] = 0.0
         source = target
         run *= 2
-        runs >>= 1
+        runs = (runs + 1) >> 1
     while size > 0 and not value[size - 1] > 0.0:
         size -= 1
     return size
