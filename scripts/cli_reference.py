@@ -16,8 +16,8 @@ HEAD = """# The command line
 
 Written by `python scripts/cli_reference.py` from the commands themselves; a test fails when it is stale.
 stdout is the answer; progress, warnings and errors go to stderr. Exit codes: 0 an answer, 1 a sweep with
-points that failed, 2 a request that cannot be answered as it stands (one sentence says why), 130
-interrupted.
+points that failed or an audit that found a leak, 2 a request that cannot be answered as it stands (one
+sentence says why), 130 interrupted.
 """
 
 

@@ -10,6 +10,7 @@ A reading guide, in the order in which data flows:
     calibration         raw confidences made probabilities, and how far they are from that
     kernels             all compiled code: admission order, budgets, the engine loop
     schedule            the verification policies, as users and engines call them
+    audit               a policy of anyone's, searched for decisions that would change the served text
     simulator           one run: arrays in, SimResult out
     fitting             a profile and a trace from how fast benchmarks ran
     sweep               many runs: loads, policies, seeds; threads here or a cluster

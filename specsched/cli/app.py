@@ -1,7 +1,7 @@
 """The top group: its help, its version, the commands it holds, and errors as one line.
 
 stdout is the answer and nothing else; stderr has progress, warnings and errors. Exit codes: 0 an answer,
-1 a sweep with points that failed, 2 a request that cannot be answered as it stands, 130 interrupted.
+1 a sweep with points that failed or an audit that found a leak, 2 a request that cannot be answered as it stands, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _COMMANDS = {
     "calibrate": "Make the confidences of a trace honest; report.",
     "convert": "Files of other tools, read and written.",
     "inspect": "What a file holds, what is wrong with it, its picture.",
+    "audit": "Does a policy look at what it must not?",
     "drafter": "Train a drafter, or run one and measure it.",
     "warmup": "Compile the kernels once, before the first answer.",
 }

@@ -5,6 +5,7 @@ answer      `specsched/answer/1`, made by `planner.answer`
 plan        `specsched/plan/1`, made by `planner.plan`
 runs        `specsched/runs/1`, made by `planner.runs`
 sweep       `specsched/sweep/1`, made by `sweep.run`
+audit       `specsched/audit/1` and `specsched/leak/1`, made by `audit`
 fit         `specsched/fit/1`, made by `fitting.document`
 inspection  what `inspect --json` prints, made by `inspection`
 schema      JSON Schemas of these types
@@ -15,6 +16,7 @@ annotations`, under which Python 3.11 forgets which keys are `NotRequired`.
 """
 
 from .answer import Answer
+from .audit import AuditDocument, LeakDocument
 from .fit import FitDocument
 from .inspection import AcceptanceInspection, CalibrationInspection, ProfileInspection, TraceInspection
 from .plan import Plan
@@ -26,8 +28,10 @@ __all__ = [
     "DOCUMENTS",
     "AcceptanceInspection",
     "Answer",
+    "AuditDocument",
     "CalibrationInspection",
     "FitDocument",
+    "LeakDocument",
     "Plan",
     "ProfileInspection",
     "Runs",

@@ -17,6 +17,7 @@ from typing import (
 )
 
 from .answer import Answer
+from .audit import AuditDocument, LeakDocument
 from .fit import FitDocument
 from .inspection import AcceptanceInspection, CalibrationInspection, ProfileInspection, TraceInspection
 from .plan import Plan
@@ -28,6 +29,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "answer": (Answer,),
     "plan": (Plan,),
     "runs": (Runs,),
+    "audit": (AuditDocument, LeakDocument),
     "sweep": (SweepSummary,),
     "fit": (FitDocument,),
     "inspection": (ProfileInspection, TraceInspection, CalibrationInspection, AcceptanceInspection),

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .audit import audit_text, leak_text
     from .calibration import calibration_text
     from .drafter import drafter_text, training_text
     from .inspection import inspection_text
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "answer_text",
+    "audit_text",
     "calibration_text",
     "drafter_text",
     "inspection_text",
+    "leak_text",
     "plan_text",
     "runs_text",
     "sweep_text",
@@ -36,9 +39,11 @@ __all__ = [
 
 _HOME = {
     "answer_text": "tables",
+    "audit_text": "audit",
     "calibration_text": "calibration",
     "drafter_text": "drafter",
     "inspection_text": "inspection",
+    "leak_text": "audit",
     "plan_text": "plan",
     "runs_text": "runs",
     "sweep_text": "sweep",

@@ -9,7 +9,7 @@ checks      what they check of their arguments
 from .functions import best_budget, early_stop, survival, threshold, top_k
 from .lagged import Lagged
 from .names import POLICIES, default_policies, is_bundled, make, parse
-from .policies import BatchTable, EarlyStop, Fixed, Global, Hindsight, Off, Policy, Threshold
+from .policies import BatchTable, EarlyStop, Fixed, Global, Hindsight, Off, Policy, SameLength, Threshold
 
 __all__ = [
     "POLICIES",
@@ -21,6 +21,7 @@ __all__ = [
     "Lagged",
     "Off",
     "Policy",
+    "SameLength",
     "Threshold",
     "best_budget",
     "default_policies",

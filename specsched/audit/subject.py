@@ -1,0 +1,175 @@
+"""A policy under audit: loaded by its name, called, and its answers checked."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import schedule
+from ..errors import PolicyError, nearest, plain
+from .system import Floats, History, Lengths, Longs, Past, Step, System
+
+SIGNATURE = "policy(confidence, sps, history) -> lengths"
+_ALL_TWICE, _THEN_EVERY = 64, 32  # calls that are made twice: the first ones, then one in so many
+
+
+class Subject:
+    """A policy function (see `SIGNATURE`; docs/losslessness.md has shapes and dtypes) and how it is called."""
+
+    def __init__(self, name: str, function: Callable[[Floats, Floats, History], Any]) -> None:
+        self.name, self.function = name, function
+        self.calls = 0
+        self.reads_drafts = False  # whether any call looked at the present drafts
+        self._known: tuple[tuple[Past, ...], Floats, tuple[Step, ...]] | None = None
+
+    def lengths(self, system: System) -> Lengths:
+        """int32[R], what the policy answers at the end of `system`. Raises PolicyError for what is no answer."""
+        steps = self._steps(system)
+        answer = self._call(system, steps)
+        if self.calls <= _ALL_TWICE or self.calls % _THEN_EVERY == 0:
+            again = self._call(system, steps)
+            if not np.array_equal(answer, again):
+                raise PolicyError(
+                    f"{self.name} is not deterministic: the same call answered {answer.tolist()}, then "
+                    f"{again.tolist()}; an audited policy is a function of its arguments: keep no state outside "
+                    "of them, seed what is random from them"
+                )
+        return answer
+
+    def verifies(self, system: System, row: int, position: int) -> bool:
+        """Whether the policy verifies `position` (1..γ) of a request."""
+        return bool(self.lengths(system)[row] >= position)
+
+    def _steps(self, system: System) -> tuple[Step, ...]:
+        """The earlier steps with what the policy answered in them."""
+        if self._known is not None and self._known[0] is system.past and self._known[1] is system.sps:
+            return self._known[2]
+        steps: tuple[Step, ...] = ()
+        for past in system.past:
+            made = self._call(System(system.sps, (), past.ids, past.confidence, past.drafts), steps)
+            accepted = np.minimum(past.accepted, made).astype(np.int32)
+            steps = (*steps, Step(past.ids, past.confidence, past.drafts, made, accepted))
+        self._known = (system.past, system.sps, steps)
+        return steps
+
+    def _call(self, system: System, steps: tuple[Step, ...]) -> Lengths:
+        self.calls += 1
+        given = (system.confidence.copy(), system.sps.copy(), system.ids.copy(), system.drafts.copy())
+        shown = tuple(Step(*(part.copy() for part in step)) for step in steps)
+        history = History(given[2], given[3], shown)
+        at = f"at {_size(system, len(steps))}"
+        try:
+            answer = self.function(given[0], given[1], history)
+        except Exception as e:  # whatever a function of somebody's raises
+            why = plain(f"{type(e).__name__}: {e}", 120)
+            raise PolicyError(
+                f"{self.name} raised {why} {at}; it is called as {SIGNATURE}, for any R and γ >= 1"
+            ) from None
+        self.reads_drafts |= history.read_drafts
+        pristine = (system.confidence, system.sps, system.ids, system.drafts)
+        names = ("confidence", "sps", "history.ids", "history.drafts")
+        for name, before, after in zip(names, pristine, given, strict=True):
+            if not np.array_equal(before, after):
+                raise PolicyError(f"{self.name} changes its argument {name} {at}; work on a copy of it")
+        if any(not np.array_equal(a, b) for x, y in zip(steps, shown, strict=True) for a, b in zip(x, y, strict=True)):
+            raise PolicyError(f"{self.name} changes its argument history.steps {at}; work on a copy of it")
+        return self._checked(answer, system, at)
+
+    def _checked(self, answer: Any, system: System, at: str) -> Lengths:
+        requests, block = system.confidence.shape
+        wanted = f"return {requests} whole numbers, one a request, each 0..{block}"
+        try:
+            lengths = np.asarray(answer)
+        except (TypeError, ValueError):
+            raise PolicyError(f"{self.name} returned no array {at}; {wanted}") from None
+        if lengths.shape != (requests,):
+            raise PolicyError(f"{self.name} returned shape {lengths.shape} {at}; {wanted}")
+        if lengths.dtype.kind not in "iu":
+            raise PolicyError(f"{self.name} returned dtype {lengths.dtype} {at}; {wanted} (an integer dtype)")
+        for row, length in enumerate(lengths.tolist()):
+            if not 0 <= length <= block:
+                raise PolicyError(f"{self.name} returned length {length} for request {row} {at}; {wanted}")
+        return lengths.astype(np.int32)
+
+
+def _size(system: System, steps: int) -> str:
+    requests, block = system.confidence.shape
+    return f"R = {requests}, γ = {block}, earlier steps: {steps}"
+
+
+def load(spec: str) -> Subject:
+    """The policy that `spec` names: a bundled one (`lagged:2`), or MODULE:FUNCTION of the user's own.
+
+    MODULE is imported, from the working folder too, so its code runs. FUNCTION may be a function of
+    (confidence, sps, history), or a policy as engines call it: an object or a class (made without arguments)
+    with plan(confidence, sps, ids=ids). Raises PolicyError for what cannot be found or called.
+    """
+    module, colon, name = spec.partition(":")
+    if module in schedule.POLICIES:
+        return Subject(spec, _of_object(schedule.make(spec)))
+    if not colon or not name or not module:
+        near = nearest(spec, schedule.POLICIES)
+        raise PolicyError(f"{spec!r} is no policy to audit;{near} name MODULE:FUNCTION, or a bundled policy")
+    if module.endswith(".py"):
+        raise PolicyError(f"{spec!r} names a file; name its module: {module.removesuffix('.py')}:{name}")
+    found = _attribute(module, name)
+    if hasattr(found, "plan"):
+        if isinstance(found, type):
+            try:
+                found = found()
+            except Exception as e:
+                raise PolicyError(
+                    f"{spec} cannot be made without arguments ({plain(str(e), 100)}); name an object of it"
+                ) from None
+        return Subject(spec, _of_object(found))
+    if not callable(found):
+        raise PolicyError(f"{spec} is {type(found).__name__}, no function; it must be called as {SIGNATURE}")
+    return Subject(spec, found)
+
+
+def _attribute(module: str, name: str) -> Any:
+    """The attribute (dotted, if need be) of a module that is imported for it."""
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as e:
+        what = f"no module {module!r}" if e.name == module else f"module {module!r} needs {e.name!r}, which is not there"
+        raise PolicyError(f"{what}; run in the folder that holds it, or set PYTHONPATH") from None
+    except (Exception, SystemExit) as e:
+        why = plain(f"{type(e).__name__}: {e}", 140)
+        raise PolicyError(f"module {module!r} cannot be imported: {why}; make it importable") from None
+    for part in name.split("."):
+        if not hasattr(found, part):
+            near = nearest(part, dir(found))
+            raise PolicyError(f"module {module!r} has no {name!r};{near} name a function that is in it")
+        found = getattr(found, part)
+    return found
+
+
+def _of_object(policy: Any) -> Callable[[Floats, Floats, History], Any]:
+    """A policy object as a function: a fresh copy of it goes through the history, then plans the present."""
+
+    def plan(confidence: Floats, sps: Floats, history: History) -> Any:
+        fresh = copy.deepcopy(policy)
+        for step in history.steps:
+            _plan(fresh, step.confidence, sps, step.ids)
+        return _plan(fresh, confidence, sps, history.ids)
+
+    return plan
+
+
+def _plan(policy: Any, confidence: Floats, sps: Floats, ids: Longs) -> Any:
+    if not isinstance(policy, schedule.SameLength):
+        return policy.plan(confidence, sps, ids=ids)
+    # Lengths that no confidence decides: tiny blocks cut them, as they would not an engine's.
+    requests, block = confidence.shape
+    wide = np.ones((requests, max(block, 64)))
+    return np.minimum(policy.plan(wide, None, ids=ids), block)
