@@ -8,7 +8,7 @@ import numpy as np
 
 from .system import Floats
 
-# Seconds at B tokens for R requests. The cliff is that of DSpark's Appendix A: one draft does not pay, two may.
+# Seconds at B tokens for R requests. The cliff is DSpark's Appendix A: one draft does not pay, two may.
 _SECONDS: dict[str, Callable[[Floats, int], Floats]] = {
     "flat": lambda tokens, requests: np.ones_like(tokens),
     "line": lambda tokens, requests: 1 + 0.25 * tokens,
@@ -24,6 +24,7 @@ def curve(name: str, requests: int, most: int) -> Floats:
 
 
 def random_curve(rng: np.random.Generator, most: int) -> Floats:
-    """float64[most + 1]: seconds that rise by a few jumps of random size at random places, and slowly between."""
+    """float64[most + 1]: seconds rise slowly, with jumps of random size at random places."""
     rises = rng.choice([0.0, 0.02, 0.1, 1.0], size=most + 1, p=[0.5, 0.2, 0.2, 0.1]) * rng.random(most + 1)
-    return 1.0 / (rng.choice([0.1, 1.0, 5.0]) + np.cumsum(rises))
+    seconds: Floats = float(rng.choice([0.1, 1.0, 5.0])) + np.cumsum(rises)
+    return 1.0 / seconds

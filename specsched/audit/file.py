@@ -1,9 +1,9 @@
-"""Leaks as files that replay (`specsched/leak/1`). A file names the policy it was found in and never loads it."""
+"""Leaks as files that replay (`specsched/leak/1`). A file names its policy and never loads it."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ..files import Reader, read_json
 from .subject import Subject
 from .system import Leak, Past, System, most_tokens
 
-SCHEMA = "specsched/leak/1"
+SCHEMA: Literal["specsched/leak/1"] = "specsched/leak/1"
 _TARGET = 0.7  # Appendix A's: 0.7 and 0.3 under a drafter that draws each half of the time
 
 
@@ -57,8 +57,8 @@ def law(subject: Subject, leak: Leak) -> Served:
 
     The world: drafts before the position are certain and accepted; there the drafter draws each present's
     token half of the time, the target the first one with 0.7, the other one with 0.3; confidences and drafts
-    behind it follow the token as in the leak; all else is as it is. Leviathan et al.: an accepted draft stays,
-    a rejected one is drawn from max(0, p_t - p_d), an unverified one from p_t.
+    behind it follow the token as in the leak; all else is as it is. Leviathan et al.: an accepted draft
+    stays, a rejected one is drawn from max(0, p_t - p_d), an unverified one from p_t.
     """
     served = 0.0
     for token, system in enumerate((leak.system, leak.other)):
@@ -142,7 +142,9 @@ def _table(reader: Reader, key: str, most: float) -> np.ndarray[Any, np.dtype[np
     rows = reader.document.get(key)
     if not isinstance(rows, list) or not rows:
         raise reader.fail(key, "must be a list of rows, one a request")
-    inside = Reader({f"{key}[{i}]": row for i, row in enumerate(rows)}, reader.where, reader.error, reader.prefix)
+    inside = Reader(
+        {f"{key}[{i}]": row for i, row in enumerate(rows)}, reader.where, reader.error, reader.prefix
+    )
     read_rows = [inside.numbers(name, most=most) for name in inside.document]
     if len({row.size for row in read_rows}) != 1:
         raise reader.fail(key, "has rows of different lengths; every block holds as many drafts")

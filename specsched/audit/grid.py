@@ -1,4 +1,4 @@
-"""Every input of tiny systems, smallest first: whether a position is verified must not follow what it may not.
+"""Every input of tiny systems, smallest first: what decides on a position must be known before it.
 
 For a system's every confidence (and draft, where the policy reads any) on a grid the policy's lengths are one
 array with an axis a cell. A position of a request leaks where its verification is not constant along the axes
@@ -53,7 +53,7 @@ def levels(shape: Shape, reads_drafts: bool) -> tuple[float, ...]:
 def inputs(shape: Shape, reads_drafts: bool) -> int:
     """Inputs on the grid of one system."""
     values = len(levels(shape, reads_drafts))
-    return (values * (TOKENS if reads_drafts else 1)) ** shape.cells
+    return int((values * (TOKENS if reads_drafts else 1)) ** shape.cells)
 
 
 def systems(shape: Shape, seed: int) -> Iterator[System]:
@@ -83,7 +83,7 @@ def leak_of(subject: Subject, system: System, sees_token: bool) -> tuple[Leak | 
     A policy that looks at no draft under any confidence answers the same under all drafts.
     """
     subject.reads_drafts = False
-    shape = Shape(*system.confidence.shape, len(system.past))
+    shape = Shape(system.ids.size, system.block, len(system.past))
     grid = _lengths(subject, system, levels(shape, False), 1)
     reads = subject.reads_drafts
     if reads:
@@ -91,9 +91,7 @@ def leak_of(subject: Subject, system: System, sees_token: bool) -> tuple[Leak | 
     return _first(grid, system, levels(shape, reads), reads, sees_token), reads
 
 
-def _lengths(
-    subject: Subject, system: System, values: tuple[float, ...], tokens: int
-) -> NDArray[np.int32]:
+def _lengths(subject: Subject, system: System, values: tuple[float, ...], tokens: int) -> NDArray[np.int32]:
     """int32[values, ... (an axis a cell), tokens, ... (an axis a cell), R]: what the policy answers."""
     cells, shape = system.confidence.size, system.confidence.shape
     grid = np.empty((len(values),) * cells + (tokens,) * cells + (shape[0],), np.int32)
@@ -115,7 +113,9 @@ def _first(
         behind = list(range(first + k - sees_token, first + block))
         behind += range(cells + first + k - 1, cells + first + block)
         verified = grid[..., row] >= k
-        varies = verified.any(axis=tuple(behind), keepdims=True) & ~verified.all(axis=tuple(behind), keepdims=True)
+        varies = verified.any(axis=tuple(behind), keepdims=True) & ~verified.all(
+            axis=tuple(behind), keepdims=True
+        )
         if not varies.any():
             continue
         at = tuple(np.argwhere(varies)[0])
@@ -156,4 +156,3 @@ def _leak(
         other_drafts[row, k - 1] = 1
     base = replace(system, confidence=confidence, drafts=drafts)
     return Leak(base, row, k, other[row], other_drafts[row], sees_token)
-

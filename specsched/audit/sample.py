@@ -65,14 +65,16 @@ def leak_of(subject: Subject, system: System, rng: np.random.Generator, sees_tok
 def _changed(
     rng: np.random.Generator, system: System, row: int, k: int, how: int, sees_token: bool
 ) -> tuple[Floats, Longs]:
-    """The row with another draft at k, and behind it: certain, hopeless, drawn anew, or other tokens alone."""
+    """The row with another draft at k; behind it certain, hopeless, drawn anew, or other tokens alone."""
     confidence, drafts = system.confidence[row].copy(), system.drafts[row].copy()
     first = k - sees_token
     drafts[k - 1] = (drafts[k - 1] + rng.integers(1, MOST_TOKENS)) % MOST_TOKENS
     if how == 3 or rng.random() < 0.5:
         drafts[k:] = rng.integers(0, MOST_TOKENS, drafts.size - k)
     if how == 2:
-        confidence[first:] = rng.permutation(_confidence(rng, int(rng.integers(3)), (1, drafts.size))[0])[first:]
+        confidence[first:] = rng.permutation(_confidence(rng, int(rng.integers(3)), (1, drafts.size))[0])[
+            first:
+        ]
     elif how < 2:
         confidence[first:] = 1.0 - how
     return confidence, drafts

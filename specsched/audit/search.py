@@ -1,4 +1,4 @@
-"""The whole audit: search tiny systems, then larger ones, shrink what is found, and say what was looked at."""
+"""The whole audit: tiny systems, then larger ones, what is found made small, and what was looked at said."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ def audit(
     """Search `subject` for a leak: every input of tiny systems, then `systems` random ones.
 
     past: most earlier steps of a random system. sees_token: confidences may depend on the draft they judge,
-    as softmax probabilities of the drafted token do. Stops at the first leak and makes it as small as it gets.
-    Raises PolicyError for a policy that raises, changes its arguments, gives no lengths or is not deterministic.
+    as softmax probabilities of the drafted token do. Stops at the first leak and makes it as small as it
+    gets. Raises PolicyError for a policy that raises, changes its arguments, gives no lengths or is not
+    deterministic.
     """
     searched: list[Searched] = []
     with _stdout_kept():
@@ -103,8 +104,8 @@ def _on_samples(
 ) -> Leak | None:
     systems, past = many
     row: Searched = {
-        "what": f"random systems: up to {sample.MOST_REQUESTS} requests, blocks of up to {sample.MOST_BLOCK}, "
-        f"up to {_plural(past, 'earlier step')}",
+        "what": f"random systems: up to {sample.MOST_REQUESTS} requests, blocks of up to "
+        f"{sample.MOST_BLOCK}, up to {_plural(past, 'earlier step')}",
         "systems": 0,
         "inputs": 0,
         "drafts": False,
@@ -127,8 +128,8 @@ def _on_samples(
 def _smallest(subject: Subject, leak: Leak) -> LeakDocument:
     if not holds(subject, leak):
         raise PolicyError(
-            f"{subject.name} is not deterministic: what it answered in the search it does not answer again; an "
-            "audited policy is a function of its arguments: keep no state outside of them"
+            f"{subject.name} is not deterministic: what it answered in the search it does not answer again; "
+            "an audited policy is a function of its arguments: keep no state outside of them"
         )
     return file.document(subject, shrink(subject, leak))
 
@@ -139,8 +140,8 @@ def _bound(searched: list[Searched], leak: LeakDocument | None) -> str:
         systems = sum(row["systems"] for row in searched)
         return f"no leak found in {inputs:,} inputs of {systems:,} systems; beyond them nothing is said"
     return (
-        f"a leak after {inputs:,} inputs; nothing can be left out of it and no value in it be plainer without "
-        "losing it"
+        f"a leak after {inputs:,} inputs; nothing can be left out of it and no value in it be plainer "
+        "without losing it"
     )
 
 

@@ -123,7 +123,9 @@ def _plainer(leak: Leak) -> Iterator[Leak]:
         for value in _plainer_confidences(float(system.confidence[place])):
             base = replace(system, confidence=_set(system.confidence, place, value))
             mine = row == leak.row and leak.confidence[j] == system.confidence[place]
-            yield replace(leak, system=base, confidence=_set(leak.confidence, j, value) if mine else leak.confidence)
+            yield replace(
+                leak, system=base, confidence=_set(leak.confidence, j, value) if mine else leak.confidence
+            )
         if system.drafts[place]:
             base = replace(system, drafts=_set(system.drafts, place, 0))
             mine = row == leak.row and leak.drafts[j] == system.drafts[place]
@@ -136,7 +138,9 @@ def _plainer(leak: Leak) -> Iterator[Leak]:
     yield _renumbered(leak)
     for i, step in enumerate(system.past):
         for plainer in _plainer_steps(step):
-            yield replace(leak, system=replace(system, past=(*system.past[:i], plainer, *system.past[i + 1 :])))
+            yield replace(
+                leak, system=replace(system, past=(*system.past[:i], plainer, *system.past[i + 1 :]))
+            )
 
 
 def _plainer_steps(step: Past) -> Iterator[Past]:

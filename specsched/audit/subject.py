@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 import os
@@ -20,7 +21,7 @@ _ALL_TWICE, _THEN_EVERY = 64, 32  # calls that are made twice: the first ones, t
 
 
 class Subject:
-    """A policy function (see `SIGNATURE`; docs/losslessness.md has shapes and dtypes) and how it is called."""
+    """A policy function (`SIGNATURE`; docs/losslessness.md has shapes and dtypes) and how it is called."""
 
     def __init__(self, name: str, function: Callable[[Floats, Floats, History], Any]) -> None:
         self.name, self.function = name, function
@@ -29,7 +30,7 @@ class Subject:
         self._known: tuple[tuple[Past, ...], Floats, tuple[Step, ...]] | None = None
 
     def lengths(self, system: System) -> Lengths:
-        """int32[R], what the policy answers at the end of `system`. Raises PolicyError for what is no answer."""
+        """int32[R], what the policy answers in `system`. Raises PolicyError for what is no answer."""
         steps = self._steps(system)
         answer = self._call(system, steps)
         if self.calls <= _ALL_TWICE or self.calls % _THEN_EVERY == 0:
@@ -37,8 +38,8 @@ class Subject:
             if not np.array_equal(answer, again):
                 raise PolicyError(
                     f"{self.name} is not deterministic: the same call answered {answer.tolist()}, then "
-                    f"{again.tolist()}; an audited policy is a function of its arguments: keep no state outside "
-                    "of them, seed what is random from them"
+                    f"{again.tolist()}; an audited policy is a function of its arguments: keep no state "
+                    "outside of them, seed what is random from them"
                 )
         return answer
 
@@ -61,7 +62,7 @@ class Subject:
     def _call(self, system: System, steps: tuple[Step, ...]) -> Lengths:
         self.calls += 1
         given = (system.confidence.copy(), system.sps.copy(), system.ids.copy(), system.drafts.copy())
-        shown = tuple(Step(*(part.copy() for part in step)) for step in steps)
+        shown = tuple(step.copy() for step in steps)
         history = History(given[2], given[3], shown)
         at = f"at {_size(system, len(steps))}"
         try:
@@ -77,7 +78,7 @@ class Subject:
         for name, before, after in zip(names, pristine, given, strict=True):
             if not np.array_equal(before, after):
                 raise PolicyError(f"{self.name} changes its argument {name} {at}; work on a copy of it")
-        if any(not np.array_equal(a, b) for x, y in zip(steps, shown, strict=True) for a, b in zip(x, y, strict=True)):
+        if any(not one.equals(two) for one, two in zip(steps, shown, strict=True)):
             raise PolicyError(f"{self.name} changes its argument history.steps {at}; work on a copy of it")
         return self._checked(answer, system, at)
 
@@ -139,9 +140,14 @@ def _attribute(module: str, name: str) -> Any:
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
     try:
-        found = importlib.import_module(module)
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is the answer
+            found: Any = importlib.import_module(module)
     except ModuleNotFoundError as e:
-        what = f"no module {module!r}" if e.name == module else f"module {module!r} needs {e.name!r}, which is not there"
+        what = (
+            f"no module {module!r}"
+            if e.name == module
+            else f"module {module!r} needs {e.name!r}, which is not there"
+        )
         raise PolicyError(f"{what}; run in the folder that holds it, or set PYTHONPATH") from None
     except (Exception, SystemExit) as e:
         why = plain(f"{type(e).__name__}: {e}", 140)

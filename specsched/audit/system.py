@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,21 @@ class Step(NamedTuple):
     drafts: Longs  # int64[R', γ], the tokens that were drafted
     lengths: Lengths  # int32[R'] in 0..γ, what the policy answered then
     accepted: Lengths  # int32[R'], of the verified drafts; 1 more token was emitted
+
+    def copy(self) -> Step:
+        """The same with arrays of its own."""
+        return Step(
+            self.ids.copy(),
+            self.confidence.copy(),
+            self.drafts.copy(),
+            self.lengths.copy(),
+            self.accepted.copy(),
+        )
+
+    def equals(self, other: Step) -> bool:
+        """Whether every array is the same."""
+        pairs: list[tuple[NDArray[Any], NDArray[Any]]] = list(zip(self, other, strict=True))
+        return all(np.array_equal(one, two) for one, two in pairs)
 
 
 class History:
@@ -58,7 +73,7 @@ class Past:
 class System:
     """One call of a policy, and all that came before it. Every step has the same γ and the same sps."""
 
-    sps: Floats  # float64[1 + R(1 + γ)], R the most requests of any step; entry B: steps per second at B tokens
+    sps: Floats  # float64[1 + R(1 + γ)] for the most requests of any step; entry B: steps/s at B tokens
     past: tuple[Past, ...]  # oldest first
     ids: Longs
     confidence: Floats

@@ -1,7 +1,8 @@
 """The top group: its help, its version, the commands it holds, and errors as one line.
 
 stdout is the answer and nothing else; stderr has progress, warnings and errors. Exit codes: 0 an answer,
-1 a sweep with points that failed or an audit that found a leak, 2 a request that cannot be answered as it stands, 130 interrupted.
+1 a sweep with points that failed or an audit that found a leak, 2 a request that cannot be answered as it
+stands, 130 interrupted.
 """
 
 from __future__ import annotations

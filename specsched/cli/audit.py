@@ -21,8 +21,8 @@ from .values import Whole
     "--replay",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Ask about the leak in this file instead of searching. A file never loads code: name the policy too, "
-    "unless it is a bundled one.",
+    help="Ask about the leak in this file instead of searching. A file never loads code: name the policy "
+    "too, unless it is a bundled one.",
 )
 @click.option(
     "--systems",
@@ -65,10 +65,11 @@ def audit(
     """Search a policy for decisions that would change the served text; the smallest one found is shown.
 
     MODULE is imported (from the working folder too) and FUNCTION called as policy(confidence, sps, history),
-    to return int[R], 0..γ drafts to verify of each request. confidence is float64[R, γ], sps float64[> R(1+γ)]
-    with steps per second at B tokens; history.ids is int64[R], history.drafts int64[R, γ], history.steps the
-    earlier steps, oldest first, each with ids, confidence, drafts, lengths and accepted (int32[R]). An object
-    or a class with plan(confidence, sps, ids=ids) will do, and so will the name of a bundled policy.
+    to return int[R], 0..γ drafts to verify of each request. confidence is float64[R, γ], sps
+    float64[> R(1+γ)] with steps per second at B tokens; history.ids is int64[R],
+    history.drafts int64[R, γ], history.steps the earlier steps, oldest first, each with ids, confidence,
+    drafts, lengths and accepted (int32[R]). An object or a class with plan(confidence,
+    sps, ids=ids) will do, and so will the name of a bundled policy.
 
     Whether draft k of a request is verified must not change with that draft, nor with the confidences and
     drafts behind it. Every input of tiny systems is tried, then random larger ones; finding nothing is no
@@ -123,5 +124,6 @@ def _replay(policy: str | None, path: Path, as_json: bool) -> int:
     if as_json:
         print_json(shown)
     else:
-        echo(f"{name}: {'leaks' if leaks else 'does not leak'} in the system of {path}\n\n{report.leak_text(shown)}")
+        verdict = "leaks" if leaks else "does not leak"
+        echo(f"{name} {verdict} in the system of {path}\n\n{report.leak_text(shown)}")
     return int(leaks)

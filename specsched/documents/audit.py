@@ -1,4 +1,4 @@
-"""`specsched/audit/1`, what an audit of a policy looked at and found; `specsched/leak/1`, one leak that replays."""
+"""What an audit of a policy looked at and found (`specsched/audit/1`), one leak (`specsched/leak/1`)."""
 
 from typing import Annotated, Literal, TypedDict
 

@@ -29,8 +29,8 @@ def leak_text(leak: Mapping[str, Any]) -> str:
     first, other = leak["presents"]
     k, row = leak["position"], leak["request"]
     what = (
-        f"Whether draft {k} of request {row} is verified follows that very draft, or what is behind it: all "
-        f"else is the same in the two presents below."
+        f"Two presents of request {row} that differ in draft {k} and in what may follow from it. Whether "
+        f"draft {k} is verified must be the same in both: all that is known before it is."
     )
     rows = [
         ("drafts", *(_numbers(each["drafts"]) for each in (first, other))),
@@ -51,7 +51,12 @@ def leak_text(leak: Mapping[str, Any]) -> str:
     law = leak["law"]
     comes = _law(leak, law)
     return "\n\n".join(
-        [paragraph(what), grid((f"request {row}", "present", "other"), rows), "\n".join(map(paragraph, rest)), paragraph(comes)]
+        [
+            paragraph(what),
+            grid((f"request {row}", "present", "other"), rows),
+            "\n".join(map(paragraph, rest)),
+            paragraph(comes),
+        ]
     )
 
 
@@ -60,8 +65,8 @@ def _law(leak: Mapping[str, Any], law: Mapping[str, float]) -> str:
     if lengths[0] == lengths[1]:
         return "The policy treats both presents alike: it does not leak here."
     return (
-        f"Where the drafter draws one of the two each half of the time and the target has token {law['token']} "
-        f"with probability {law['target']:.2f}, it is served with {law['served']:.2f} (exact)."
+        f"It is not. Where the drafter draws each of the two half of the time and the target has token "
+        f"{law['token']} with probability {law['target']:.2f}, it is served with {law['served']:.2f} (exact)."
     )
 
 
