@@ -65,7 +65,7 @@ def leak_of(subject: Subject, system: System, rng: np.random.Generator, sees_tok
 def _changed(
     rng: np.random.Generator, system: System, row: int, k: int, how: int, sees_token: bool
 ) -> tuple[Floats, Longs]:
-    """The row with another draft at k; behind it certain, hopeless, drawn anew, or other tokens alone."""
+    """The row with another draft at k; behind it certain, hopeless, drawn again, or other tokens alone."""
     confidence, drafts = system.confidence[row].copy(), system.drafts[row].copy()
     first = k - sees_token
     drafts[k - 1] = (drafts[k - 1] + rng.integers(1, MOST_TOKENS)) % MOST_TOKENS

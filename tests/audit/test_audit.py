@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from pathlib import Path
 
 import jsonschema
 import numpy as np
+import planted
 import pytest
 from click.testing import CliRunner
 from enumeration import World, deviation, served
@@ -21,9 +21,6 @@ from specsched import documents, schedule
 from specsched.audit import History, Subject, audit, file, grid, load, replay, shrink
 from specsched.cli.app import main
 from specsched.errors import PolicyError
-
-sys.path.insert(0, str(Path(__file__).parent))
-import planted
 
 LEAKS = [
     "ties_by_token",
