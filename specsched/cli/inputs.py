@@ -35,7 +35,7 @@ policy_option = click.option(
     multiple=True,
     metavar="POLICY",
     help="A verification policy; repeat to compare. One of off, fixed:k, threshold:x, early-stop, lagged:n, "
-    "batch-table:FILE, and for study global and hindsight. [default: off, fixed:1, the full block, "
+    "bypass:n, batch-table:FILE, and for study global and hindsight. [default: off, fixed:1, the full block, "
     "threshold:0.3, early-stop, lagged:2]",
 )
 calibration_option = click.option(
@@ -79,6 +79,21 @@ enabling_option = click.option(
     help="Share of every step lost once drafting is on. [default: the profile's]",
 )
 
+idle_draft_option = click.option(
+    "--idle-draft",
+    type=Real(minimum=0, maximum=1),
+    metavar="F",
+    help="Share of the drafting cost that a step of bypass or batch-table pays when it drafts nothing (1: "
+    "the engine keeps the draft forward). [default: the profile's]",
+)
+catch_up_option = click.option(
+    "--catch-up",
+    type=Real(minimum=0, maximum=1000),
+    metavar="F",
+    help="What reading a token missed meanwhile costs the drafter, as a share of drafting for one request. "
+    "[default: the profile's]",
+)
+
 
 serving_group = (
     prefill_option,
@@ -114,6 +129,8 @@ serving_group = (
         help="Memory that each captured size takes from the KV cache.",
     ),
     enabling_option,
+    idle_draft_option,
+    catch_up_option,
 )
 
 
@@ -141,15 +158,21 @@ class Inputs(NamedTuple):
     profile: StepProfile
 
 
-def load_inputs(trace: str, profile: str | None, enabling_cost: float | None) -> Inputs:
+def load_inputs(options: dict[str, Any]) -> Inputs:
     """Load trace and profile, of another tool's format too; what must be said of them is kept for `said`."""
     from ..profile import load_profile
     from ..trace import load_trace
 
-    confidences: Trace = load_given(trace, "trace", load_trace)
-    step_profile: StepProfile = load_given(profile or profile_of(confidences), "profile", load_profile)
-    if enabling_cost is not None:
-        step_profile = dataclasses.replace(step_profile, enabling_fraction=enabling_cost)
+    confidences: Trace = load_given(options["trace"], "trace", load_trace)
+    name = options["profile"] or profile_of(confidences)
+    step_profile: StepProfile = load_given(name, "profile", load_profile)
+    stated = {
+        "enabling_fraction": options["enabling_cost"],
+        "idle_draft": options["idle_draft"],
+        "catch_up": options["catch_up"],
+    }
+    changed = {key: value for key, value in stated.items() if value is not None}
+    step_profile = dataclasses.replace(step_profile, **changed)
     return Inputs(confidences, step_profile)
 
 

@@ -87,7 +87,7 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
     check_outputs(options["out"], "plan.json", "plan.png", "hours.png", "plan.html")
     from ..workload import parse_arrivals
 
-    given = inputs.load_inputs(options["trace"], options["profile"], options["enabling_cost"])
+    given = inputs.load_inputs(options)
     workload, burstiness = None, 1.0
     if arrivals is not None:
         workload = parse_arrivals(arrivals, requests=options["requests"], seed=options["seed"])

@@ -138,7 +138,7 @@ def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
 
 
 def _load(options: dict[str, Any]) -> inputs.Inputs:
-    return inputs.load_inputs(options["trace"], options["profile"], options["enabling_cost"])
+    return inputs.load_inputs(options)
 
 
 def finish(

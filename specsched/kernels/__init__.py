@@ -3,6 +3,7 @@
     jit         how everything here is compiled, and when a cached result is stale
     order       survivals and the admission order, without a sort
     few         the same for few candidates, by merging
+    outlook     what drafting is expected to bring, from past steps alone
     budget      the planning rules built on them
     entry       the same with their arguments checked: what `schedule` calls
     identity    who is who between steps
@@ -36,9 +37,11 @@ from .entry import (
 )
 from .identity import index_ids, recall
 from .order import Work, make_work, survival
+from .outlook import decide, first_row, latest, make_memory, note
 from .resample import first_beyond
 from .state import (
     BATCH_TABLE,
+    BYPASS,
     DONE,
     EARLY_STOP,
     FIXED,
@@ -62,6 +65,7 @@ from .state import (
 
 __all__ = [
     "BATCH_TABLE",
+    "BYPASS",
     "DONE",
     "EARLY_STOP",
     "FIXED",
@@ -83,12 +87,17 @@ __all__ = [
     "best_budget",
     "budget_of_past",
     "check_costs",
+    "decide",
     "early_stop",
     "first_beyond",
+    "first_row",
     "index_ids",
+    "latest",
+    "make_memory",
     "make_scratch",
     "make_state",
     "make_work",
+    "note",
     "plan_budget",
     "plan_early_stop",
     "plan_threshold",

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .order import Work, make_work
+from .outlook import ENTRY
 
 # Policy codes, shared with the engine loop (a jitted function cannot take the policy objects themselves).
-OFF, FIXED, THRESHOLD, EARLY_STOP, LAGGED, GLOBAL, HINDSIGHT, BATCH_TABLE = range(8)
+OFF, FIXED, THRESHOLD, EARLY_STOP, LAGGED, GLOBAL, HINDSIGHT, BATCH_TABLE, BYPASS = range(9)
 
 ROUND_ROBIN, LEAST_OUTSTANDING, TWO_CHOICES = range(3)
 DONE, REFUSED = range(2)  # how a run ended; REFUSED: a step above the capture limit that has no cost
@@ -29,12 +30,14 @@ FIRST, DECODE_TOKENS, PROMPT_TOKENS = range(3)
 START, LENGTH, NEXT = range(3)
 # Columns of State.jobs int32[jobs, 16]: `_inject` fills, `_admit_waiting`, `plan_step` and `_commit_*` move.
 (J_INDEX, J_TRACED, J_LOCAL, J_LEFT, J_PROMPT, J_EMITTED, J_PREFILL, J_CHUNK) = range(8)
-(J_STEPS, J_VERIFIED, J_ACCEPTED, J_PREEMPTED, J_LINK, J_PLANNED, J_ENTERED) = range(8, 15)
+(J_STEPS, J_VERIFIED, J_ACCEPTED, J_PREEMPTED, J_LINK, J_PLANNED, J_ENTERED, J_MISSED) = range(8, 16)
 ARRIVAL, READY, FINISH = range(3)  # columns of State.job_times float64[jobs, 2], State.times float64[n, 3]
 # Columns of State.facts int32[n, 6], one row a measured request.
 F_TRACED, F_TOKENS, F_STEPS, F_VERIFIED, F_ACCEPTED, F_PREEMPTED = range(6)
-# Columns of State.rank int64[ranks, 10]; the last five describe the step in flight.
-HEAD, TAIL, WAITING, RUNNING, KV_USED, PLAN_CALLS, DECODING, TOKENS, PREFILL, CONTEXT = range(10)
+# Columns of State.rank int64[ranks, 12]; the last seven describe the step in flight: DRAFTED requests are
+# drafted for, whose drafter has MISSED so many tokens of theirs since it last did.
+(HEAD, TAIL, WAITING, RUNNING, KV_USED, PLAN_CALLS) = range(6)
+(DECODING, TOKENS, PREFILL, CONTEXT, DRAFTED, MISSED) = range(6, 12)
 # Columns of State.clock float64[groups, 2], rows up to a power of two; BEGUN nan: no step in flight, END inf:
 # idle.
 BEGUN, END = range(2)
@@ -85,6 +88,7 @@ class Plan(NamedTuple):
     minimum_gain: float
     drafts: bool
     pays_sync: bool
+    bypass: np.ndarray  # float64[5] of BYPASS: see `outlook.decide`
 
 
 class State(NamedTuple):
@@ -93,6 +97,8 @@ class State(NamedTuple):
     jobs: np.ndarray
     job_times: np.ndarray
     history: np.ndarray  # int32[jobs, lag]: rows of a job's last plans, by plan call modulo lag; -1: none
+    memory: np.ndarray  # float64[ranks, 1 + lag, ENTRY] of BYPASS: see `outlook`
+    counters: np.ndarray  # int64[ranks, 4] of BYPASS: see `outlook`
     rank: np.ndarray
     running: np.ndarray  # int32[ranks, max_running]: jobs in order of admission
     decoding: np.ndarray  # int32[ranks, max_running]: those of them that decode in the step in flight
@@ -116,6 +122,7 @@ class Scratch(NamedTuple):
     lagged: np.ndarray  # float64[max_running, γ]
     past: np.ndarray  # int64[max_running]: rows of the trace that `lagged` is made of; -1: ones
     sps: np.ndarray  # float64[max_running * (1 + γ) + 1]
+    accepted: np.ndarray  # int64[max_running]
     work: Work
 
 
@@ -128,7 +135,9 @@ def make_state(
         jobs=np.zeros((jobs, 16), np.int32),
         job_times=np.full((jobs, 2), np.nan),
         history=np.zeros((jobs if lag else 0, max(lag, 1)), np.int32),
-        rank=np.zeros((ranks, 10), np.int64),
+        memory=np.zeros((ranks, 1 + max(lag, 1), ENTRY)),
+        counters=np.zeros((ranks, 4), np.int64),
+        rank=np.zeros((ranks, 12), np.int64),
         running=np.zeros((ranks, max_running), np.int32),
         decoding=np.zeros((ranks, max_running), np.int32),
         rows=np.zeros((ranks, max_running), np.int64),
@@ -156,5 +165,6 @@ def make_scratch(max_running: int, block_size: int) -> Scratch:
     """Memory for plans of up to `max_running` requests."""
     shape = (max_running, block_size)
     sps = np.zeros(max_running * (1 + block_size) + 1)
-    past = np.empty(max_running, np.int64)
-    return Scratch(np.empty(shape), np.empty(shape), past, sps, make_work(max_running, block_size))
+    past, accepted = np.empty(max_running, np.int64), np.zeros(max_running, np.int64)
+    work = make_work(max_running, block_size)
+    return Scratch(np.empty(shape), np.empty(shape), past, sps, accepted, work)

@@ -10,11 +10,14 @@ from .budget import best_budget, early_stop, priced_drafts, threshold, top_k, un
 from .clock import settle
 from .jit import Floats, Longs, Whole, inner, part
 from .order import Work
+from .outlook import decide, first_row, latest, note, takes_part
 from .state import (
     BATCH_TABLE,
     BEGUN,
+    BYPASS,
     CONTEXT,
     DECODING,
+    DRAFTED,
     EARLY_STOP,
     END,
     FIXED,
@@ -23,11 +26,13 @@ from .state import (
     J_EMITTED,
     J_LEFT,
     J_LOCAL,
+    J_MISSED,
     J_PLANNED,
     J_PREFILL,
     J_PROMPT,
     J_TRACED,
     LAGGED,
+    MISSED,
     OFF,
     PLAN_CALLS,
     PREFILL,
@@ -102,21 +107,17 @@ def _attention_seconds(cost: Any, context: float) -> float:
 
 
 @part
-def _drafts(plan: Plan, requests: int) -> bool:
-    """Whether a step of R requests drafts: a table's k = 0 is known beforehand, and nothing is drafted."""
-    return plan.drafts and not (plan.code == BATCH_TABLE and requests > 0 and plan.fixed[requests] == 0)
-
-
-@part
-def _base_seconds(cost: Any, plan: Plan, place: Whole) -> float:
-    """All of a step's cost but `verify`; the order of additions is that of StepProfile."""
+def _base_seconds(cost: Any, plan: Plan, place: Whole, drafted: int) -> float:
+    """All of a step's cost but `verify`, `drafted` requests drafted for; additions as StepProfile's."""
     requests = place[DECODING]
     base = cost.bias + _attention_seconds(cost, float(place[CONTEXT]))
     base = base + cost.overhead[requests]
-    if requests > 0 and _drafts(plan, requests):
-        base = base + cost.draft[requests]
+    if drafted > 0:
+        base = base + cost.draft[drafted]
         if plan.pays_sync:
             base = base + cost.sync
+    if plan.drafts and drafted < requests:
+        base = base + cost.idle_draft * (cost.draft[requests] - cost.draft[drafted])
     return base
 
 
@@ -171,7 +172,7 @@ def _weigh(
     requests, size = current.shape[0], current.size
     if plan.code == EARLY_STOP:
         early_stop(current, sps, lengths, work)
-    elif plan.code != LAGGED:
+    elif plan.code != LAGGED and plan.code != BYPASS:
         unconstrained(current, sps, plan.minimum_gain, lengths, work)
     else:
         if first:
@@ -185,14 +186,29 @@ def _weigh(
 
 
 @part
+def _count_missed(jobs: Whole, decoding: Whole, place: Whole, first: int, drafted: int) -> None:
+    """Tokens that the drafter of those drafted for has to read first; the others' misses one more."""
+    for i in range(place[DECODING]):
+        j = decoding[i]
+        if takes_part(i, first, drafted, place[DECODING]):
+            place[MISSED] += jobs[j, J_MISSED]
+            jobs[j, J_MISSED] = 0
+        else:
+            jobs[j, J_MISSED] += 1  # not drafted for, it emits one token
+
+
+@part
 def plan_step(world: World, plan: Plan, cost: Any, state: State, rank: int, scratch: Scratch) -> None:
     """Verification lengths of the decoding requests: what `schedule` would plan, to the last bit."""
     place, lengths, block = state.rank[rank], state.lengths[rank], world.survival.shape[1]
     requests, call = place[DECODING], place[PLAN_CALLS]
-    base = _base_seconds(cost, plan, place)
-    state.base[rank] = base
+    drafted = requests if plan.drafts else np.int64(0)
+    place[MISSED] = 0
     if plan.code == OFF or plan.code == FIXED or plan.code == BATCH_TABLE:
         lengths[:requests] = plan.fixed[requests]
+        if plan.code == BATCH_TABLE:
+            drafted = np.int64(0) if plan.fixed[requests] == 0 else requests  # known beforehand
+            _count_missed(state.jobs, state.decoding[rank], place, 0, drafted)
     elif requests > 0:
         current, lagged, sps = scratch.current[:requests], scratch.lagged[:requests], scratch.sps
         rows, past = state.rows[rank, :requests], scratch.past[:requests]
@@ -206,12 +222,36 @@ def plan_step(world: World, plan: Plan, cost: Any, state: State, rank: int, scra
             threshold(current, plan.theta, lengths)
         else:
             left = 1.0 - cost.enabling_fraction if cost.enabling_fraction > 0.0 else 1.0
+            base = _base_seconds(cost, plan, place, requests)
             _price(cost.verify, base, left, place[PREFILL], block, requests, sps)
-            if plan.code == LAGGED:
-                _recall(state.jobs, state.history, state.decoding[rank], rows, plan.lag, call, past)
-                _take(world.survival, past, lagged)
-            _weigh(plan, call < plan.lag, current, lagged, sps, lengths, scratch.work)
-    place[PLAN_CALLS] += 1 if requests > 0 else 0
+            first = np.int64(0)
+            if plan.code == BYPASS:
+                idle = _base_seconds(cost, plan, place, 0) + cost.verify[requests + place[PREFILL]]
+                idle_sps = 0.0 if np.isnan(idle) else 1.0 / idle
+                memory, counters = state.memory[rank], state.counters[rank]
+                drafted = decide(memory, counters, requests, block, sps, idle_sps, plan.bypass)
+                first = first_row(counters, drafted, requests)
+                for i in range(requests):
+                    scratch.accepted[i] = world.accepted[rows[i]]
+                    if not takes_part(i, first, drafted, requests):
+                        current[i] = 0.0
+                _count_missed(state.jobs, state.decoding[rank], place, first, drafted)
+            if drafted < requests:  # a probe verifies whole blocks; of nothing, nothing
+                top_k(current, priced_drafts(sps, requests, drafted * block), lengths, scratch.work)
+            else:
+                if plan.code == LAGGED or plan.code == BYPASS:
+                    _recall(state.jobs, state.history, state.decoding[rank], rows, plan.lag, call, past)
+                    _take(world.survival, past, lagged)
+                _weigh(plan, call < plan.lag, current, lagged, sps, lengths, scratch.work)
+            if plan.code == BYPASS:
+                entry = latest(state.memory[rank], state.counters[rank])
+                note(current, first, drafted, lengths, scratch.accepted, entry)
+    place[DRAFTED] = drafted
+    state.base[rank] = _base_seconds(cost, plan, place, drafted)
+    if place[MISSED] > 0 and drafted > 0:  # the drafter reads what it missed while it did not draft
+        state.base[rank] += cost.catch_up * place[MISSED] * (cost.draft[drafted] / drafted)
+    # Steps of `bypass` that do not draft for all are no part of its history.
+    place[PLAN_CALLS] += 1 if requests > 0 and (drafted == requests or plan.code != BYPASS) else 0
     tokens = requests
     for i in range(requests):
         tokens += lengths[i]
@@ -232,7 +272,8 @@ def execute(settings: Settings, plan: Plan, cost: Any, state: State, group: int,
         return
     seconds = 0.0
     for rank in range(group * settings.group_size, (group + 1) * settings.group_size):
-        drafts = _drafts(plan, state.rank[rank, DECODING])
+        # A step that only prefills neither drafts nor waits, but its engine is set up to.
+        drafts = state.rank[rank, DRAFTED] > 0 or (plan.drafts and state.rank[rank, DECODING] == 0)
         seconds = max(seconds, _step_seconds(cost, drafts, state.base[rank], largest))
     if np.isnan(cost.verify[largest]):
         state.counts[STATUS] = REFUSED

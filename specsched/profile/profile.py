@@ -45,6 +45,10 @@ _KEYS = (
     *("attention", "overhead", "draft", "prefill", "scheduler", "provenance", "fit", "samples"),
 )
 
+# Reading one missed token costs the drafter 0.0104 of what drafting a block for one request costs: estimated
+# from shapes, for a five-layer DSpark drafter of Qwen3-8B at block 7 (README of profiles/).
+CATCH_UP = 0.0104
+
 
 class ProfileTables(NamedTuple):
     """A profile as plain arrays, for the engine loop (all read-only by convention).
@@ -67,6 +71,8 @@ class ProfileTables(NamedTuple):
     bias: float
     sync: float
     enabling_fraction: float
+    idle_draft: float
+    catch_up: float
     refused_above: (
         int  # B above this has no cost (capture limit without an eager curve); NO_LIMIT when all have
     )
@@ -95,6 +101,8 @@ class StepProfile:
     prefill: Curve | None = None
     minimum_gain: float = 0.0
     enabling_fraction: float = 0.0
+    idle_draft: float = 0.0
+    catch_up: float = CATCH_UP
     gpu: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     parallel: dict[str, int] = field(default_factory=dict)
@@ -132,7 +140,7 @@ class StepProfile:
         sizes, limit = read_capture(read)
         draft = read.block("draft")
         scheduler = read.block("scheduler") or Reader({}, where, ProfileError)
-        scheduler.only(("minimum_gain", "enabling_fraction"))
+        scheduler.only(("minimum_gain", "enabling_fraction", "idle_draft", "catch_up"))
         samples = document.get("samples") or []
         if not isinstance(samples, list):
             raise read.fail("samples", "must be a list of raw measurements, or null")
@@ -154,6 +162,8 @@ class StepProfile:
             prefill=read_curve(read, "prefill", "tokens", 1),
             minimum_gain=scheduler.number("minimum_gain", 0.0, most=1e6),
             enabling_fraction=scheduler.number("enabling_fraction", 0.0, below=1.0),
+            idle_draft=scheduler.number("idle_draft", 0.0, most=1.0),
+            catch_up=scheduler.number("catch_up", CATCH_UP, most=1e3),
             gpu=read_counts(read, "gpu", ("count", "memory_bytes")),
             model=read_counts(read, "model", ("weight_bytes", "kv_bytes_per_token", "max_context")),
             parallel=read_counts(read, "parallel", ("tensor", "data")),
@@ -209,6 +219,12 @@ class StepProfile:
             "minimum_gain": self.minimum_gain,
             "enabling_fraction": self.enabling_fraction,
         }
+        for name, share, usual in (
+            ("idle_draft", self.idle_draft, 0.0),
+            ("catch_up", self.catch_up, CATCH_UP),
+        ):
+            if share != usual:
+                document["scheduler"][name] = share
         return document | {"provenance": self.provenance, "fit": self.fit, "samples": self.samples}
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -269,27 +285,45 @@ class StepProfile:
         short_eager = tokens < self.eager.x[0] if self.eager is not None else np.zeros(tokens.shape, bool)
         return np.where(tokens > self.graph_limit, short_eager, short)
 
-    def _base(self, requests: int, context_tokens: float, draft: bool, sync: bool) -> float:
+    def _base(
+        self, requests: int, context_tokens: float, draft: bool, sync: bool, drafted: int | None = None
+    ) -> float:
         """What a step costs whatever its B; the order of these additions is part of the contract."""
         base = self.bias_seconds + (
             float(self.attention(context_tokens)) if self.attention is not None else 0.0
         )
         base = base + (float(self.overhead(requests)) if self.overhead is not None else 0.0)
+        for_whom = drafted if drafted is not None else requests
         if draft:
-            base = base + self.draft_seconds(requests)
-        return base + self.sync_seconds if sync else base
+            base = base + self.draft_seconds(for_whom)
+        base = base + self.sync_seconds if sync else base
+        if drafted is not None and drafted < requests:
+            left_out = self.draft_seconds(requests) - self.draft_seconds(drafted)
+            base = base + self.idle_draft * left_out
+        return base
 
     def draft_seconds(self, requests: int) -> float:
         """Seconds to draft one block for each of R requests; 0 for R = 0 or without a draft cost."""
         return float(self.draft(requests)) if self.draft is not None and requests > 0 else 0.0
 
     def seconds(
-        self, tokens: int, requests: int, context_tokens: float, draft: bool = True, sync: bool = False
+        self,
+        tokens: int,
+        requests: int,
+        context_tokens: float,
+        draft: bool = True,
+        sync: bool = False,
+        *,
+        drafted: int | None = None,
+        missed: int = 0,
     ) -> float:
         """Seconds of one step: B `tokens` (prefill chunks included), R `requests`, N `context_tokens` read.
 
         `draft`: the step drafts (its cost, and the enabling fraction, are paid). `sync`: the policy reads the
-        present confidences before it can launch. Raises ProfileError where the profile has no cost for B.
+        present confidences before it can launch. `drafted`: requests drafted for by an engine that leaves the
+        others out (it pays `idle_draft` of what it saves; 0: as `draft` False), whose drafter reads `missed`
+        tokens first that were emitted while it did not draft. Raises ProfileError where the profile has no
+        cost for B.
         """
         for name, value, least in (
             ("tokens", tokens, 1),
@@ -301,7 +335,11 @@ class StepProfile:
         verify = float(self.verify_seconds(tokens))
         if np.isnan(verify):
             raise ProfileError(self.refusal(tokens))
-        total = self._base(requests, context_tokens, draft, sync) + verify
+        draft = draft and drafted != 0
+        base = self._base(requests, context_tokens, draft, sync, drafted)
+        if drafted and missed:
+            base = base + self.catch_up * missed * (self.draft_seconds(drafted) / drafted)
+        total = base + verify
         return total / (1.0 - self.enabling_fraction) if draft and self.enabling_fraction > 0.0 else total
 
     def refusal(self, tokens: int) -> str:
@@ -366,6 +404,8 @@ class StepProfile:
             bias=self.bias_seconds,
             sync=self.sync_seconds,
             enabling_fraction=self.enabling_fraction,
+            idle_draft=self.idle_draft,
+            catch_up=self.catch_up,
             refused_above=limit if limit is not None and self.eager is None else NO_LIMIT,
         )
 

@@ -6,6 +6,7 @@ functions   the planning rules as plain functions
 checks      what they check of their arguments
 """
 
+from .bypass import Bypass
 from .functions import best_budget, early_stop, survival, threshold, top_k
 from .lagged import Lagged
 from .names import POLICIES, default_policies, is_bundled, make, parse
@@ -14,6 +15,7 @@ from .policies import BatchTable, EarlyStop, Fixed, Global, Hindsight, Off, Poli
 __all__ = [
     "POLICIES",
     "BatchTable",
+    "Bypass",
     "EarlyStop",
     "Fixed",
     "Global",

@@ -83,6 +83,7 @@ class Policy:
             minimum_gain=float(gain),
             drafts=self.drafts,
             pays_sync=self.pays_sync,
+            bypass=np.zeros(5),
         )
 
     def plan(
@@ -113,6 +114,20 @@ class Policy:
     ) -> None:
         raise NotImplementedError
 
+    def drafting(
+        self, requests: int, block_size: int, sps: ArrayLike | None = None, idle_sps: float | None = None
+    ) -> NDArray[np.bool_]:
+        """For which of R requests the coming step drafts, as bool[R]: before anything is drafted.
+
+        Blocks have γ = `block_size` drafts; sps [> R(1 + γ)] are the costs of a step that drafts for all,
+        `idle_sps` the steps per second when nothing is drafted. Only `bypass` weighs them, and there a call
+        before every `plan` is a must; other policies draft for all requests, or for none.
+        """
+        return np.full(checks.whole_number(requests, "the number of requests", 0), self.drafts)
+
+    def settle(self, accepted: ArrayLike) -> None:
+        """Tell what became of the last plan: int[R], how many of its drafts were accepted."""
+
     def reset(self) -> None:
         """Forget all earlier steps."""
 
@@ -135,6 +150,12 @@ class SameLength(Policy):
                 "lower its parameter"
             )
         return super().kernel_plan(max_running, block_size, profile_gain)._replace(fixed=lengths)
+
+    def drafting(
+        self, requests: int, block_size: int, sps: ArrayLike | None = None, idle_sps: float | None = None
+    ) -> NDArray[np.bool_]:
+        drafted = super().drafting(requests, block_size, sps, idle_sps)
+        return drafted & (self._length(len(drafted), block_size) > 0) if len(drafted) else drafted
 
     def _plan(
         self,

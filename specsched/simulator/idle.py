@@ -22,6 +22,11 @@ def idle_settings(
     memory = profile.kv_capacity_tokens() is not None
     captured = profile.capture_sizes is not None
     unpriced = "memory alone" if memory else "nothing"
+    kinds = {policy.partition(":")[0] for policy in policies}
+    never_stops = (
+        not kinds & {"bypass", "batch-table"},
+        "does nothing where no policy stops drafting (bypass)",
+    )
     reasons = {
         "batch_tokens": (
             prefill == "disaggregated",
@@ -38,5 +43,7 @@ def idle_settings(
         ),
         "sla_fraction": (sla is None, "does nothing without --sla"),
         "enabling_cost": (set(policies) == {"off"}, "does nothing where no policy drafts"),
+        "idle_draft": never_stops,
+        "catch_up": never_stops,
     }
     return {name: why for name, (idle, why) in reasons.items() if idle and name in given}

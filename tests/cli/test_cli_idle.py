@@ -41,6 +41,8 @@ def said(result: Result) -> str:
             ["--profile", "vllm_verify.csv", "--context", "900", "--prefill", "free"],
             "--context changes nothing",
         ),
+        (["--idle-draft", "0.1"], "--idle-draft does nothing where no policy stops drafting"),
+        (["--catch-up", "1"], "--catch-up does nothing where no policy stops drafting"),
         (["--profile", "vllm_verify.csv", "--kv-reserve", "0.2"], "--kv-reserve does nothing"),
         (["--profile", "vllm_verify.csv", "--graph-bytes", "9"], "--graph-bytes does nothing"),
     ],

@@ -7,9 +7,11 @@ the same code catches a policy, or a confidence, that is not lossless.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
-from enumeration import World, deviation, promised, served
+from enumeration import IDLE_GAIN, World, deviation, promised, served
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,10 +34,14 @@ SIZES = [
 ]
 
 
+# For policies that learn what was accepted: hardly two ways to a state leave the same memory.
+FEW = [(2, 1, (0, 0), 3), (2, 1, (0, 0, 1), 2), (2, 2, (0,), 4), (2, 2, (0, 1), 2), (3, 1, (0, 0), 2)]
+
+
 @st.composite
-def scenes(draw, **world):
+def scenes(draw, sizes=tuple(SIZES), **world):
     """(world, sps, output tokens, arrivals)."""
-    vocabulary, block, arrivals, length = draw(st.sampled_from(SIZES))
+    vocabulary, block, arrivals, length = draw(st.sampled_from(sizes))
     made = World(
         draw(st.integers(0, 2**31)),
         vocabulary,
@@ -71,6 +77,18 @@ def test_every_lossless_policy_serves_the_targets_law(name, scene):
 @given(scenes())
 def test_batch_table_serves_the_targets_law(table, scene):
     assert deviation(schedule.make(table), *scene) < EXACT
+
+
+# Within a few steps it has seen enough to stop, probes every few steps and comes back.
+QUICK = {"window": 4, "least": 1, "share": 0.6, "rows": 1}
+
+
+@settings(max_examples=settings.default.max_examples // 2)
+@given(scenes(FEW), st.sampled_from([0.0, 0.2]), st.integers(1, 2))
+def test_bypass_serves_the_targets_law(scene, gain, lag):
+    """Whether it drafts follows from what earlier drafts were and became: all of that is enumerated."""
+    assert schedule.make("bypass:2").lossless()
+    assert deviation(schedule.Bypass(lag, gain=gain, **QUICK), *scene) < EXACT
 
 
 @given(scenes(), st.sampled_from([0.0, 0.05, 0.5]), st.integers(1, 3))
@@ -164,6 +182,16 @@ class LagOfNothing(schedule.Policy):
         lengths[:] = schedule.top_k(c, schedule.best_budget(c, sps)) if len(c) else 0
 
 
+class StoppingNow(schedule.Lagged):
+    """Stops on the present confidences: nothing is verified when a plain step is expected to serve more."""
+
+    def _plan(self, c, lengths, sps, ids, accepted):
+        super()._plan(c, lengths, sps, ids, accepted)
+        here = schedule.survival(c).sum() + len(c)
+        if here * sps[len(c) + int(lengths.sum())] < len(c) * sps[len(c)] * IDLE_GAIN:
+            lengths[:] = 0
+
+
 class Tied(World):
     """Every first position is equally confident; what follows tells about the token drafted there."""
 
@@ -187,6 +215,7 @@ LEAKS = {
     "hindsight": (schedule.Hindsight, World, False),
     "a lag of nothing": (LagOfNothing, World, False),
     "peeking behind the last admission": (Peeking, World, False),
+    "stopping on the present confidences": (lambda: StoppingNow(1), World, False),
     "ties broken by what lies behind": (TieBreakingAhead, Tied, False),
     "early-stop on scores of the token itself": (schedule.EarlyStop, World, True),
     "threshold on scores of the token itself": (lambda: schedule.Threshold(0.4), World, True),
@@ -220,6 +249,27 @@ def test_the_worlds_make_policies_choose():
     for seed in range(40):
         served(Counting(1), World(seed), CURVES[1], 3, (0, 0))
     assert Counting.partial > 0.2 * Counting.total > 100
+
+
+class Deciding(schedule.Bypass):
+    """Counts steps, by whether they draft for all, for some or for nobody, and steps that draft again."""
+
+    seen: ClassVar[dict[str, int]] = {"all": 0, "some": 0, "none": 0, "again": 0}
+    idle = False
+
+    def drafting(self, requests, block_size, sps=None, idle_sps=None):
+        drafted = super().drafting(requests, block_size, sps, idle_sps)
+        kind = "all" if drafted.all() else "some" if drafted.any() else "none"
+        Deciding.seen[kind] += 1
+        Deciding.seen["again"] += self.idle and kind == "all"
+        self.idle = kind != "all"
+        return drafted
+
+
+def test_the_worlds_make_bypass_stop_probe_and_come_back():
+    for seed in range(12):
+        served(Deciding(1, gain=0.0, **QUICK), World(seed, block=1), CURVES[0], 4, (0, 0))
+    assert min(Deciding.seen.values()) > 5, Deciding.seen
 
 
 def test_what_the_bias_of_global_amounts_to(record_property):

@@ -290,7 +290,7 @@ def test_many_ids_however_spaced(spacing):
 
 # -- policies and names ------------------------------------------------------------------------------------
 
-LOSSLESS = ["off", "fixed:2", "fixed", "threshold:0.25", "early-stop", "lagged", "lagged:3"]
+LOSSLESS = ["off", "fixed:2", "fixed", "threshold:0.25", "early-stop", "lagged", "lagged:3", "bypass:3"]
 
 
 def test_canonical_names_can_be_parsed_again(tmp_path):
@@ -302,6 +302,8 @@ def test_canonical_names_can_be_parsed_again(tmp_path):
         "early-stop",
         "lagged",
         "lagged:5",
+        "bypass",
+        "bypass:5",
         "global",
         "hindsight",
         f"batch-table:{table}",
@@ -313,6 +315,7 @@ def test_canonical_names_can_be_parsed_again(tmp_path):
         assert schedule.is_bundled(schedule.make(name, 3))
     assert schedule.parse("fixed", 5) == "fixed:5"
     assert schedule.parse("lagged") == "lagged:2"
+    assert schedule.parse("bypass") == "bypass:2"
     assert schedule.parse("threshold:0.30") == "threshold:0.3"
     assert schedule.default_policies(7) == [
         "off",

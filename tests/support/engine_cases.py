@@ -97,6 +97,8 @@ def policy_of(policy: tuple[str, Any]) -> str | schedule.Policy:
     name, parameter = policy
     if name == "batch-table":
         return schedule.BatchTable(parameter)
+    if name == "bypass":
+        return schedule.Bypass(**parameter)
     return name if parameter is None else f"{name}:{parameter}"
 
 
@@ -105,7 +107,11 @@ def policies(block: int) -> list[tuple[str, Any]]:
     table = [[1, 2, block], [3, 3, 0], [4, None, min(1, block)]]
     more = [("fixed", block), ("threshold", 0.3), ("threshold", 0.9), ("lagged", 1), ("lagged", 3)]
     plain = [("off", None), ("fixed", 1), ("early-stop", None), ("lagged", 2), ("global", None)]
-    return [*plain, *more, ("hindsight", None), ("batch-table", table)]
+    # These stop and probe within the few steps of a small run.
+    quick = {"lag": 1, "window": 6, "least": 1, "gain": 0.0, "share": 0.6, "rows": 1}
+    slower = {"lag": 2, "window": 20, "least": 3, "share": 0.3, "rows": 2}
+    stops = [("bypass", quick), ("bypass", slower)]
+    return [*plain, *more, *stops, ("hindsight", None), ("batch-table", table)]
 
 
 @st.composite

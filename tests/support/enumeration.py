@@ -4,6 +4,9 @@ A `World` is a small random target, drafter and confidence function. `served` fo
 several requests can go through several engine steps under a policy (the product's own `plan`), and returns
 the law of each request's output; `promised` is the target's own. Losslessness is their equality.
 
+A policy that looks back is followed with all it may have seen: states are told apart by its memory, and
+where it is told what was accepted (`settle`), by that as well.
+
 One step of one request, from Leviathan et al.: drafts x_1..x_γ ~ p_d; x_k is accepted with probability
 min(1, p_t / p_d); after the first rejection the token is drawn from max(0, p_t - p_d), normalised; when all
 of the ℓ verified drafts are accepted the next token is drawn from p_t. Drafts behind ℓ are forgotten.
@@ -24,6 +27,9 @@ from specsched import schedule
 
 Tokens = tuple[int, ...]
 Law = dict[Tokens, float]
+Settled = dict[tuple[Tokens, int], float]  # tokens emitted, drafts accepted of those verified
+IDLE_GAIN = 1.25  # how many times as fast as a step that drafts for all, and verifies nothing, one without is
+UNREAD = 0.5  # what stands for the confidences of drafts that were not made
 END = 0  # the token that ends a request, where the world has one
 
 
@@ -75,7 +81,7 @@ class Branch:
 
     confidence: tuple[float, ...]
     accepted: int | None
-    laws: list[Law]  # by ℓ: what is emitted then; each sums to the probability of the branch
+    laws: list[Settled]  # by ℓ: what is emitted then; each sums to the probability of the branch
 
 
 def branches(world: World, request: int, output: Tokens, left: int, look: bool) -> list[Branch]:
@@ -116,7 +122,7 @@ def _branches(world: World, request: int, output: Tokens, left: int, look: bool)
                 stem = min(length, accepted)
                 following = target[stem] if length <= accepted else _residual(target[stem], drafter[stem])
                 for y, p in enumerate(following):
-                    law[_cut((*drafts[:stem], y), left, world.ends)] += here * p
+                    law[_cut((*drafts[:stem], y), left, world.ends), stem] += here * p
     return found.values()
 
 
@@ -143,7 +149,10 @@ def promised(world: World, request: int, length: int) -> Law:
 def _memory(policy: schedule.Policy) -> object:
     """What a policy carries from step to step, as a dictionary key."""
     past = getattr(policy, "_past", ())
-    return tuple((s.ids.tobytes(), s.work.survival[: s.ids.size * s.shape[1]].tobytes()) for s in past)
+    steps = tuple((s.ids.tobytes(), s.work.survival[: s.ids.size * s.shape[1]].tobytes()) for s in past)
+    if isinstance(policy, schedule.Bypass):
+        return steps, policy._memory.tobytes(), policy._counters.tobytes()
+    return steps
 
 
 def served(
@@ -162,6 +171,8 @@ def served(
     laws: list[Law] = [defaultdict(float) for _ in arrivals]
     together: Law = defaultdict(float)
     look = isinstance(policy, schedule.Hindsight)
+    look_back = isinstance(policy, schedule.Lagged)
+    learns = type(policy).settle is not schedule.Policy.settle
     # A state: outputs so far of the active requests, outputs of the finished (if joint), the policy's memory.
     states = {((), (), _memory(policy)): (1.0, policy)}
     step = 0
@@ -173,16 +184,29 @@ def served(
             if not present and step > max(arrivals):
                 together[sum((output for _, output in sorted(done)), ())] += probability
                 continue
-            options = [branches(world, i, output, length - len(output), look) for i, output in present]
+            before, drafted = _drafting(before, world.block, sps, len(present)) if present else (before, [])
+            options = [
+                branches(world, i, output, length - len(output), look)
+                if yes
+                else [_undrafted(world, i, output)]
+                for (i, output), yes in zip(present, drafted, strict=True)
+            ]
             for chosen in itertools.product(*options):
-                after = copy.deepcopy(before) if isinstance(before, schedule.Lagged) else before
-                plan = _plan(after, chosen, sps, [i for i, _ in present]) if present else []
-                memory = _memory(after)
+                after = copy.deepcopy(before) if look_back else before
+                plan = _plan(after, chosen, drafted, sps, [i for i, _ in present]) if present else []
                 outcomes = [branch.laws[n].items() for branch, n in zip(chosen, plan, strict=True)]
+                told: dict[
+                    tuple[int, ...], schedule.Policy
+                ] = {}  # the policy by what it is told was accepted
                 for emitted in itertools.product(*outcomes):
                     p = probability
                     still, finished = [], list(done)
-                    for (i, output), (tokens, q) in zip(present, emitted, strict=True):
+                    kept = tuple(n for (_, n), _ in emitted) if learns else ()
+                    if kept not in told:
+                        told[kept] = copy.deepcopy(after) if learns else after
+                        if kept:
+                            told[kept].settle(kept)
+                    for (i, output), ((tokens, _), q) in zip(present, emitted, strict=True):
                         p *= q
                         now = output + tokens
                         over = len(now) == length or (world.ends and now[-1] == END)
@@ -191,18 +215,41 @@ def served(
                         continue
                     for i, now in finished[len(done) :]:
                         laws[i][now] += p
-                    key = (tuple(sorted(still)), tuple(finished) if joint else (), memory)
-                    following[key] = (following.get(key, (0.0,))[0] + p, after)
+                    key = (tuple(sorted(still)), tuple(finished) if joint else (), _memory(told[kept]))
+                    following[key] = (following.get(key, (0.0,))[0] + p, told[kept])
         states = following
         step += 1
     return [together] if joint else laws
 
 
-def _plan(policy: schedule.Policy, chosen: Sequence[Branch], sps: np.ndarray, ids: list[int]) -> list[int]:
+def _drafting(
+    policy: schedule.Policy, block: int, sps: np.ndarray, requests: int
+) -> tuple[schedule.Policy, list[bool]]:
+    """The policy once it has said for whom the step drafts, which it must know beforehand."""
+    policy = copy.deepcopy(policy) if isinstance(policy, schedule.Lagged) else policy
+    idle = float(sps[requests]) * IDLE_GAIN
+    return policy, policy.drafting(requests, block, sps, idle).tolist()
+
+
+def _undrafted(world: World, request: int, output: Tokens) -> Branch:
+    """Nothing is drafted: whatever is planned, the target's own next token."""
+    law = {((y,), 0): p for y, p in enumerate(world.target(request, output))}
+    return Branch((UNREAD,) * world.block, None, [law] + [{}] * world.block)
+
+
+def _plan(
+    policy: schedule.Policy,
+    chosen: Sequence[Branch],
+    drafted: Sequence[bool],
+    sps: np.ndarray,
+    ids: list[int],
+) -> list[int]:
     rows = [branch.confidence for branch in chosen]
     accepted = [branch.accepted for branch in chosen]
     known = None if None in accepted else accepted
-    return policy.plan(rows, sps, ids=np.array(ids, np.int64), accepted=known).tolist()
+    plan = policy.plan(rows, sps, ids=np.array(ids, np.int64), accepted=known).tolist()
+    assert all(yes or n == 0 for yes, n in zip(drafted, plan, strict=True)), "verifies what was not drafted"
+    return plan
 
 
 def deviation(

@@ -103,7 +103,12 @@ def profiles(draw: st.DrawFn) -> dict[str, Any]:
             "lookup": draw(st.sampled_from(["linear", "floor", "ceil"])),
             "beyond": draw(st.sampled_from(["slope", "clamp"])),
         },
-        "scheduler": {"minimum_gain": 0.0, "enabling_fraction": draw(st.sampled_from([0.0, 0.05, 0.5]))},
+        "scheduler": {
+            "minimum_gain": 0.0,
+            "enabling_fraction": draw(st.sampled_from([0.0, 0.05, 0.5])),
+            "idle_draft": draw(st.sampled_from([0.0, 0.1, 1.0])),
+            "catch_up": draw(st.sampled_from([0.0, 0.01, 2.0])),
+        },
     }
     if draw(st.booleans()):
         sizes = sorted(draw(st.sets(st.integers(1, 300), min_size=1, max_size=8)))

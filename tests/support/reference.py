@@ -114,3 +114,123 @@ def lagged(
     past = dict(zip(past_ids, survivals(past_confidence), strict=True))
     brought = [past.get(i, [1.0] * block) for i in ids]
     return top_k(confidence, budget_of_survivals(brought, sps, minimum_gain))
+
+
+class Bypass:
+    """`lagged:n` that may stop drafting: what its pool expects against a step that drafts nothing.
+
+    A row is one request of one step that drafted for it. The pool is 64 bins of survivals, each a count and a
+    sum, beside the rows, the survivals of the drafts verified and how many of them were accepted; older rows
+    fade so that no more than `window` count, an eighth of it while stopped. Rows are known `lag` decisions
+    later.
+    """
+
+    BINS = 64
+    PRIOR = 16.0  # drafts as good as expected, before any were seen
+
+    def __init__(
+        self,
+        lag: int,
+        window: int = 4096,
+        least: int = 128,
+        gain: float = 0.01,
+        share: float = 0.008,
+        rows: int = 16,
+    ) -> None:
+        self.lag, self.window, self.least = lag, float(window), float(least)
+        self.gain, self.share, self.rows = gain, share, rows
+        self.counts, self.sums = [0.0] * self.BINS, [0.0] * self.BINS
+        self.seen = self.expected = self.accepted = 0.0
+        self.steps: list[list[tuple[list[float], int, int]]] = []  # (survivals, verified, accepted) a row
+        self.stopped = False
+        self.idle = self.probed = 0
+        self.history: list[tuple[Sequence[int], Rows]] = []  # of the steps that drafted for all
+
+    def drafting(self, requests: int, block: int, sps: Sequence[float], idle_sps: float) -> list[bool]:
+        """For which requests the coming step drafts."""
+        if len(self.steps) >= self.lag:
+            self._learn(self.steps[-self.lag])
+        if self.seen >= self.least:
+            there, here = self._outlook(requests, block, sps), requests * idle_sps
+            self.stopped = there <= (1.0 + self.gain) * here if self.stopped else here > there
+            if not self.stopped:
+                self.idle = 0
+        if not self.stopped or self.seen < self.least:
+            return [True] * requests
+        self.idle += 1
+        number = min(self.rows, requests)
+        longest = max(k for k in range(number * block + 1) if k == 0 or sps[requests + k] > 0.0)
+        # What a probe takes more than a plain step, in plain steps, is saved up first.
+        there = sps[requests + longest]
+        if there == 0.0 or self.idle * self.share < idle_sps / there - 1.0:
+            return [False] * requests
+        self.idle = 0
+        few = [(self.probed + i) % requests for i in range(number)]
+        self.probed += len(few)
+        return [r in few for r in range(requests)]
+
+    def plan(
+        self, ids: Sequence[int], confidence: Rows, sps: Sequence[float], drafted: Sequence[bool], gain: float
+    ) -> list[int]:
+        """Lengths: of a step that drafts for all those of `lagged`; of a probe whole blocks, while priced."""
+        if all(drafted):
+            self.history.append((ids, confidence))
+            return lagged(self.history, sps, self.lag, gain)
+        block = len(confidence[0])
+        most = sum(drafted) * block
+        while most > 0 and not sps[len(ids) + most] > 0.0:
+            most -= 1
+        return top_k([c if d else [0.0] * block for c, d in zip(confidence, drafted, strict=True)], most)
+
+    def settle(
+        self, confidence: Rows, drafted: Sequence[bool], lengths: Sequence[int], accepted: Sequence[int]
+    ) -> None:
+        rows = zip(survivals(confidence), drafted, lengths, accepted, strict=True)
+        self.steps.append([(a, n, min(n, kept)) for a, yes, n, kept in rows if yes])
+
+    def _learn(self, step: list[tuple[list[float], int, int]]) -> None:
+        if not step:
+            return
+        counts, sums = [0.0] * self.BINS, [0.0] * self.BINS
+        expected = accepted = 0.0
+        for row, verified, kept in step:
+            for a in row:
+                if a > 0.0:
+                    b = min(int(a * self.BINS), self.BINS - 1)
+                    counts[b], sums[b] = counts[b] + 1.0, sums[b] + a
+            for a in row[:verified]:
+                expected += a
+            accepted += kept
+        old, window = 1.0, self.window / 8 if self.stopped else self.window
+        if self.seen + len(step) > window:
+            old = max(window - len(step), 0.0) / self.seen if self.seen > 0.0 else 0.0
+        self.counts = [x * old + y for x, y in zip(self.counts, counts, strict=True)]
+        self.sums = [x * old + y for x, y in zip(self.sums, sums, strict=True)]
+        self.seen = self.seen * old + len(step)
+        self.expected = self.expected * old + expected
+        self.accepted = self.accepted * old + accepted
+
+    def _outlook(self, requests: int, block: int, sps: Sequence[float]) -> float:
+        """Greatest Θ when the drafts of R mean rows are admitted from the best bin down."""
+        trust = (self.accepted + self.PRIOR) / (self.expected + self.PRIOR)
+        bins = [
+            (n * (requests / self.seen), trust * (total / n))
+            for n, total in zip(self.counts[::-1], self.sums[::-1], strict=True)
+            if n > 0.0
+        ]
+        expected = float(requests)
+        best = expected * sps[requests]
+        for k in range(1, requests * block + 1):
+            need = 1.0
+            while need > 0.0:
+                while bins and bins[0][0] <= 0.0:
+                    bins.pop(0)
+                if not bins:
+                    return best
+                left, each = bins[0]
+                used = min(need, left)
+                expected += used * each
+                need -= used
+                bins[0] = (left - used, each)
+            best = max(best, expected * sps[requests + k])
+        return best

@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import reference
+from reference import Bypass
 
 from specsched import schedule
+from specsched.errors import ProfileError
 from specsched.profile import StepProfile
 
 READS_PRESENT = ("threshold", "early-stop", "global")  # these wait for the confidences: sync is paid
@@ -75,6 +77,7 @@ class Request:
     verified: int = 0
     accepted: int = 0
     preempted: int = 0
+    missed: int = 0  # tokens emitted since it was last drafted for
 
 
 @dataclass(eq=False)
@@ -87,6 +90,8 @@ class Rank:
     lengths: list[int] = field(default_factory=list)
     prefill: int = 0
     context: int = 0
+    drafted: list[bool] = field(default_factory=list)  # for whom the step drafts
+    missed: int = 0  # tokens of theirs that the drafter has to read first
 
     @property
     def tokens(self) -> int:
@@ -112,11 +117,14 @@ class Engine:
     def __init__(self, setup: Setup, name: str, parameter: Any = None, by: str = "oracle") -> None:
         self.setup, self.name, self.parameter = setup, name, parameter
         self.drafts = name != "off"
+        self.gain = setup.profile.minimum_gain
         self.room = 1 + (setup.block if self.drafts else 0)  # KV a running request needs beside its context
         self.ranks = [Rank() for _ in range(setup.ranks)]
-        if by == "schedule":
-            for rank in self.ranks:
+        for rank in self.ranks:
+            if by == "schedule":
                 rank.policy = _made(name, parameter, setup)
+            elif name == "bypass":
+                rank.policy = Bypass(**parameter)
         groups = setup.ranks // setup.ranks_per_group
         self.begun: list[float | None] = [None] * groups
         self.end = [math.inf] * groups
@@ -263,7 +271,11 @@ class Engine:
                 if r.chunk > 0:  # it attends to what of its request is in the cache already
                     rank.context += r.prompt + r.emitted - r.to_prefill
         rank.prefill = sum(r.chunk for r in rank.running)
+        rank.drafted = []
         rank.lengths = self.lengths(rank) if rank.decoding else []
+        rank.missed = sum(r.missed for r, yes in zip(rank.decoding, rank.drafted, strict=True) if yes)
+        for r, yes in zip(rank.decoding, rank.drafted, strict=True):
+            r.missed = 0 if yes else r.missed + 1
 
     def lengths(self, rank: Rank) -> list[int]:
         s, name, n = self.setup, self.name, len(rank.decoding)
@@ -271,18 +283,21 @@ class Engine:
         accepted = [s.rows[r.traced][r.row][1] for r in rank.decoding]
         ids = [r.number for r in rank.decoding]
         rank.plans.append((ids, confidence))
+        rank.drafted = [self.drafts] * n
         sync = name in READS_PRESENT
         top = n * (1 + s.block)
         sps = s.profile.sps(n, rank.context, top, rank.prefill, draft=self.drafts, sync=sync).tolist()
         if rank.policy is not None:
-            return [int(x) for x in rank.policy.plan(confidence, sps, ids=ids, accepted=accepted)]
-        gain = s.profile.minimum_gain
+            return self.called(rank, ids, confidence, accepted, sps)
+        gain = self.gain
         if name == "off":
             return [0] * n
         if name == "fixed":
             return [int(self.parameter)] * n
         if name == "batch-table":
-            return [next(k for first, last, k in self.parameter if first <= n <= (last or n))] * n
+            k = next(k for first, last, k in self.parameter if first <= n <= (last or n))
+            rank.drafted = [k > 0] * n  # a k of 0 is known beforehand
+            return [k] * n
         if name == "threshold":
             return reference.threshold(confidence, self.parameter)
         if name == "early-stop":
@@ -293,6 +308,31 @@ class Engine:
             return reference.global_plan(confidence, sps, gain)
         known = [[float(k < n) for k in range(s.block)] for n in accepted]
         return reference.global_plan(known, sps, gain)
+
+    def called(
+        self,
+        rank: Rank,
+        ids: list[int],
+        confidence: list[list[float]],
+        accepted: list[int],
+        sps: list[float],
+    ) -> list[int]:
+        """Plan by a policy that is called as an engine does: for whom to draft, what to verify, what came."""
+        s, n = self.setup, len(ids)
+        try:
+            idle = 1.0 / s.profile.seconds(n + rank.prefill, n, rank.context, drafted=0)
+        except ProfileError:
+            idle = 0.0
+        drafted = [bool(x) for x in rank.policy.drafting(n, s.block, sps, idle)]
+        if isinstance(rank.policy, Bypass):
+            plan = rank.policy.plan(ids, confidence, sps, drafted, self.gain)
+            rank.policy.settle(confidence, drafted, plan, accepted)
+        else:
+            lengths = rank.policy.plan(confidence, sps, ids=ids, accepted=accepted)
+            plan = [int(x) for x in lengths]
+            rank.policy.settle([min(n, a) for n, a in zip(plan, accepted, strict=True)])
+        rank.drafted = drafted
+        return plan
 
     def execute(self, group: int, now: float) -> None:
         largest = max(r.tokens + r.prefill for r in self.of(group))
@@ -306,9 +346,11 @@ class Engine:
         """Of one rank, in a pass padded to `tokens`; one that only prefills neither drafts nor syncs."""
         profile, n = self.setup.profile, len(rank.decoding)
         sync = self.name in READS_PRESENT
-        if n > 0 or not self.drafts:
-            unused = self.name == "batch-table" and not any(rank.lengths)  # a k of 0 is known beforehand
-            return profile.seconds(tokens, n, rank.context, self.drafts and not unused, sync)
+        if not self.drafts:
+            return profile.seconds(tokens, n, rank.context, False, sync)
+        if n > 0:
+            drafted, sync = sum(rank.drafted), sync and any(rank.drafted)
+            return profile.seconds(tokens, n, rank.context, True, sync, drafted=drafted, missed=rank.missed)
         return profile.seconds(tokens, 0, rank.context, draft=False) / (1.0 - profile.enabling_fraction)
 
     def commit(self, group: int, now: float) -> None:
@@ -363,5 +405,7 @@ class Engine:
 def _made(name: str, parameter: Any, setup: Setup) -> schedule.Policy:
     if name == "batch-table":
         return schedule.BatchTable(parameter)
+    if name == "bypass":
+        return schedule.Bypass(minimum_gain=setup.profile.minimum_gain, **parameter)
     spec = name if parameter is None else f"{name}:{parameter}"
     return schedule.make(spec, setup.block, setup.profile.minimum_gain)

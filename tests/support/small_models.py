@@ -83,9 +83,17 @@ class Slope:
     def __init__(self, slope: float = 0.5) -> None:
         self.slope = slope
 
-    def sps(self, requests: int, context_tokens: float, max_tokens: int, sync: bool = False) -> np.ndarray:
+    def sps(
+        self,
+        requests: int,
+        context_tokens: float,
+        max_tokens: int,
+        draft: bool = True,
+        sync: bool = False,
+    ) -> np.ndarray:
         tokens = np.arange(max_tokens + 1)
-        return 1.0 / (1.0 + self.slope * np.maximum(tokens - requests, 0) / requests)
+        drafting = 0.25 if draft else 0.0
+        return 1.0 / (1.0 + drafting + self.slope * np.maximum(tokens - requests, 0) / requests)
 
 
 def exact_law(target: Target, prompt: tuple[int, ...], length: int, temperature: float) -> np.ndarray:

@@ -92,6 +92,20 @@ def test_the_losslessness_test_notices_a_wrong_acceptance_rule(monkeypatch):
     assert law_p_value(sampled("fixed", drafter, target, seed=11), target) < LEVEL
 
 
+def stopping():
+    """A policy that stops within a few steps, probes every few and comes back."""
+    return schedule.Bypass(1, window=40, least=1, gain=0.0, share=0.3, rows=2)
+
+
+def test_sampled_text_has_the_targets_law_where_steps_draft_nothing():
+    target = make_target()
+    policy = stopping()
+    outputs = sampled(policy, make_draft(target), target, seed=13)
+    assert law_p_value(outputs, target) > LEVEL
+    steps = [len(o.rounds) for o in outputs]
+    assert min(steps) < max(steps)
+
+
 @pytest.mark.parametrize("kind", ["dspark", "dflash", "eagle3"])
 @pytest.mark.parametrize("policy", ["off", "fixed:2", "fixed", "threshold:0.4", "early-stop", "lagged:2"])
 def test_temperature_0_is_greedy_decoding_token_for_token(kind, policy):

@@ -85,8 +85,16 @@ class StepTiming(NamedTuple):
 class Costs(Protocol):
     """What the engine asks of a step profile (`StepProfile` has it)."""
 
-    def sps(self, requests: int, context_tokens: float, max_tokens: int, *, sync: bool = False) -> np.ndarray:
-        """Steps per second by token batch size, float64[max_tokens + 1]."""
+    def sps(
+        self,
+        requests: int,
+        context_tokens: float,
+        max_tokens: int,
+        *,
+        draft: bool = True,
+        sync: bool = False,
+    ) -> np.ndarray:
+        """Steps per second by token batch size, float64[max_tokens + 1], of steps that draft or do not."""
 
 
 class Calibrated(Protocol):
@@ -187,8 +195,10 @@ class Engine:
         requests, context = len(self.rows), sum(row.position + 1 for row in self.rows)
         tokens = 0
         if self.rows:
-            block = self._draft()
-            lengths = self._plan(block, context)
+            sps, idle_sps = self._costs(context)
+            drafting = self.policy.drafting(requests, self.gamma, sps, idle_sps)
+            block = self._draft() if drafting.any() else None  # for some: here for all, and not verified
+            lengths = self._plan(block, sps)
             tokens = requests + int(lengths.sum())
             law, features = self._verify(block, lengths)
             self._commit(block, lengths, law, features)
@@ -241,16 +251,24 @@ class Engine:
                 slots=torch.tensor([row.slot for row in self.rows], device=device),
             )
 
-    def _plan(self, block: DraftBlock | None, context: int) -> np.ndarray:
+    def _costs(self, context: int) -> tuple[np.ndarray | None, float | None]:
+        """Steps per second of the coming step: by its tokens if it drafts, and if it does not."""
+        if self.profile is None:
+            return None, None
+        requests = len(self.rows)
+        top = requests * (1 + self.gamma)
+        sps = self.profile.sps(requests, context, top, sync=self.policy.pays_sync)
+        if not isinstance(self.policy, schedule.Bypass):
+            return sps, None
+        return sps, float(self.profile.sps(requests, context, requests, draft=False)[requests])
+
+    def _plan(self, block: DraftBlock | None, sps: np.ndarray | None) -> np.ndarray:
         """Verification lengths int64[R]."""
         if block is None:
-            return np.zeros(len(self.rows), dtype=np.int64)
-        logits = block.confidence_logit.cpu().numpy()
-        confidence = sigmoid(logits) if self.calibration is None else self.calibration.apply(logits)
-        sps = None
-        if self.profile is not None:
-            top = len(self.rows) * (1 + self.gamma)
-            sps = self.profile.sps(len(self.rows), context, top, sync=self.policy.pays_sync)
+            confidence = np.zeros((len(self.rows), max(self.gamma, 1)))
+        else:
+            logits = block.confidence_logit.cpu().numpy()
+            confidence = sigmoid(logits) if self.calibration is None else self.calibration.apply(logits)
         ids = np.array([id(row.output) for row in self.rows], dtype=np.int64)
         return self.policy.plan(confidence, sps, ids=ids).astype(np.int64)
 
@@ -274,6 +292,7 @@ class Engine:
         length = torch.from_numpy(lengths)
         starts = (length + 1).cumsum(0) - (length + 1)
         accepted, emitted = self._settle(block, length, starts, law)
+        self.policy.settle(accepted.numpy())
         drafts = [[]] * len(self.rows) if block is None else block.tokens.tolist()
         scores = [[]] * len(self.rows) if block is None else block.confidence_logit.tolist()
         kept = torch.arange(int(length.max()) + 1) <= accepted.unsqueeze(1)
