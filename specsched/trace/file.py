@@ -13,6 +13,7 @@ from ..files.guard import reading
 from ..files.kind import refuse_other_kind
 from ..files.parquet import read_parquet
 from .columns import domains, logits, metadata_of, numbers, whole_numbers
+from .mixture import mix, parts_of
 from .trace import validate
 
 if TYPE_CHECKING:
@@ -23,11 +24,15 @@ COLUMNS = ("request", "position", "confidence_logit", "accepted", "domain", "pro
 
 
 def load_trace(name: str | os.PathLike[str]) -> Trace:
-    """A trace from a path, else the bundled one of that name (`chat`, `chat.parquet`).
+    """A trace from a path, else the bundled one of that name (`chat`, `chat.parquet`), else a mixture.
 
+    A mixture is `chat:0.7,code:0.3`: traces with the shares of their requests; see `mix`.
     Raises TraceError; WorkloadError for an object that is not a path (a profile given in the trace's place).
     """
     refuse_other_kind(name, "trace", TraceError)
+    parts = parts_of(name) if isinstance(name, str) and not os.path.exists(name) else None
+    if parts is not None:
+        return mix([load_trace(part) for part, _ in parts], [share for _, share in parts])
     path = resolve(name, "traces", ".parquet", TraceError)
     with reading(path, TraceError, "Parquet file"):
         return from_arrow(read_parquet(path, TraceError), str(path))
