@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from . import inputs
+from .made_with import made_with
 from .options import Command, check_outputs, file_option, json_option, out_option
-from .output import echo, print_json, warn, wrote
+from .output import command_line, echo, print_json, warn, wrote
 from .values import Real
 
 
@@ -36,7 +37,9 @@ from .values import Real
     json_option,
     out_option,
 )
+@click.pass_context
 def calibrate(
+    ctx: click.Context,
     trace: str,
     output: Path | None,
     plot: Path | None,
@@ -56,11 +59,16 @@ def calibrate(
     """
     from .. import report
     from ..calibration import fit_sts
+    from ..report.page import calibration_page, write_page
     from ..report.pictures import reliability_png, write_picture
     from ..trace import load_trace
 
     if out is not None:
-        check_outputs(out, *(["calibration.json"] * (output is None) + ["reliability.png"] * (plot is None)))
+        check_outputs(
+            out,
+            "report.html",
+            *(["calibration.json"] * (output is None) + ["reliability.png"] * (plot is None)),
+        )
         output, plot = output or out / "calibration.json", plot or out / "reliability.png"
     loaded = load_trace(trace)
     fitted = fit_sts(loaded, holdout=holdout, seed=seed, method=method)
@@ -74,3 +82,6 @@ def calibrate(
     if plot is not None:
         write_picture(plot, reliability_png(loaded, fitted))
     wrote(path for path in (output, plot) if path is not None)
+    if out is not None:
+        page = calibration_page(loaded, fitted, loaded.warnings, made_with(), command_line(ctx))
+        wrote([write_page(out, page)])

@@ -10,6 +10,7 @@ import click
 
 from ..errors import SpecschedError
 from . import inputs
+from .made_with import made_with
 from .models import (
     batch_option,
     device_option,
@@ -30,7 +31,7 @@ from .options import (
     out_option,
     writable_folder,
 )
-from .output import echo, print_json, wrote
+from .output import command_line, echo, print_json, wrote
 from .progress import Progress
 from .values import Real, Whole
 
@@ -85,7 +86,7 @@ def evaluate(
       specsched drafter eval --target smollm2 --drafter ./drafter --prompts prompts.json
       specsched drafter eval --target tiny --drafter tiny-dspark-markov --prompts p.json --policy off --json
     """
-    check_outputs(out, "eval.json")
+    check_outputs(out, "report.html", "eval.json")
     device = usable_device(device)
     from ..calibration import load_calibration
     from ..profile import load_profile
@@ -114,9 +115,11 @@ def evaluate(
         echo(report.drafter_text(found, target, drafter))
     if out is not None:
         from ..files.output import write_json
+        from ..report.page import drafter_page, write_page
 
         write_json(out / "eval.json", found)
-        wrote([out / "eval.json"])
+        page = drafter_page(found, target, drafter, made_with(), command_line(click.get_current_context()))
+        wrote([write_page(out, page), out / "eval.json"])
 
 
 @drafter.command("sample")

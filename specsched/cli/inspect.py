@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from ..errors import SpecschedError
+from .made_with import made_with
 from .options import Command, check_outputs, file_option, json_option, out_option
-from .output import echo, print_json, warn, wrote
+from .output import command_line, echo, print_json, warn, wrote
 
 
 @click.command(cls=Command)
@@ -49,7 +50,9 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
         held = load_any(file)
         found = inspect_object(held)
     if out is not None:
-        check_outputs(out, f"{found['kind']}.json", *([f"{found['kind']}.png"] * (plot is None)))
+        check_outputs(
+            out, "report.html", f"{found['kind']}.json", *([f"{found['kind']}.png"] * (plot is None))
+        )
     if as_json:
         warn(found["warnings"])
         print_json(found)
@@ -61,6 +64,7 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
 def _write(held: Any, found: Mapping[str, Any], plot: Path | None, out: Path | None) -> list[Path]:
     """The document and the picture, where they are asked for; returns the files."""
     from ..files.output import write_json
+    from ..report.page import write_page
     from ..report.pictures import write_picture
 
     written = []
@@ -68,6 +72,9 @@ def _write(held: Any, found: Mapping[str, Any], plot: Path | None, out: Path | N
         plot = plot or out / f"{found['kind']}.png"
         written.append(out / f"{found['kind']}.json")
         write_json(written[-1], found)
+        page = _page(held, found)
+        if page is not None:
+            written.append(write_page(out, page))
     picture = _picture(held) if plot is not None else None
     if plot is not None and picture is not None:
         write_picture(plot, picture)
@@ -125,6 +132,18 @@ def _picture(held: Any) -> bytes | None:
     if isinstance(held, StepProfile):
         return pictures.profile_png(held, _roofline(held))
     return pictures.trace_png(held) if isinstance(held, Trace) else None
+
+
+def _page(held: Any, found: Mapping[str, Any]) -> str | None:
+    """The page of a profile or a trace; the others are tables, which the text has."""
+    from ..profile import StepProfile
+    from ..report import page
+    from ..trace import Trace
+
+    command = command_line(click.get_current_context())
+    if isinstance(held, StepProfile):
+        return page.profile_page(held, found, made_with(), command)
+    return page.trace_page(held, found, made_with(), command) if isinstance(held, Trace) else None
 
 
 def _roofline(profile: Any) -> tuple[Any, Any] | None:

@@ -64,7 +64,7 @@ def _guarded(command: click.Command, ctx: click.Context, invoke: Callable[[click
     given = {name: value for name, value in ctx.params.items() if name not in outputs}
     ctx.params.update({name: spooled(value, ctx) for name, value in given.items()})
     folder = ctx.params.get("out")
-    read = [path for name in given for path in _paths(ctx.params[name])]
+    read = [path for name in given for path in paths_in(ctx.params[name])]
     with protecting(read, folder if isinstance(folder, Path) else None, ctx.meta.get(_FORCE, False)):
         for param in command.params:
             value = ctx.params.get(param.name or "")
@@ -73,11 +73,11 @@ def _guarded(command: click.Command, ctx: click.Context, invoke: Callable[[click
         return invoke(ctx)
 
 
-def _paths(value: Any) -> Iterator[str]:
+def paths_in(value: Any) -> Iterator[str]:
     """Every file that the value of an option may mean: a path, one behind `name:` or `name=`, in a folder."""
     if isinstance(value, list | tuple):
         for item in value:
-            yield from _paths(item)
+            yield from paths_in(item)
     elif isinstance(value, str | os.PathLike):
         text = os.fspath(value)
         for part in {text, text.partition(":")[2], text.partition("=")[2], text.split(":")[0]}:

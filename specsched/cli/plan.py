@@ -84,7 +84,7 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
     if rate is not None and arrivals is not None and arrivals.split(":")[0] in ("poisson", "gamma"):
         raise click.UsageError(f"--rate and --arrivals {arrivals} both state a rate; give one of them", ctx)
 
-    check_outputs(options["out"], "plan.json", "plan.png", "hours.png", "plan.html")
+    check_outputs(options["out"], "report.html", "plan.json", "plan.png", "hours.png")
     from ..workload import parse_arrivals
 
     given = inputs.load_inputs(options)

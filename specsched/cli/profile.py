@@ -11,8 +11,9 @@ import click
 from ..errors import SpecschedError
 from ..extras import extra_module
 from . import inputs
+from .made_with import made_with
 from .options import Group, check_outputs, file_option, json_option, out_option
-from .output import echo, print_json, warn, wrote
+from .output import command_line, echo, print_json, warn, wrote
 from .progress import Progress
 from .values import Real, Whole
 
@@ -132,7 +133,7 @@ def profile(ctx: click.Context, /, **options: Any) -> None:
         )
     if options["model"] is None:
         options["model"] = "tiny" if options["gpu"].lower() == "cpu" else "qwen3-8b"
-    check_outputs(options["out"], "profile.png")
+    check_outputs(options["out"], "report.html", "profile.png")
     made = {"measure": _measured, "compose": _composed, "roofline": _roofline}[options["source"]](options)
     _finish(made, options["output"], options["as_json"], options["out"])
 
@@ -218,10 +219,12 @@ def _finish(made: StepProfile, output: Path | None, as_json: bool, out: Path | N
     made.save(output)
     wrote([output])
     if out is not None:
+        from ..report.page import profile_page, write_page
         from ..report.pictures import profile_png, write_picture
 
         write_picture(out / "profile.png", profile_png(made))
-        wrote([out / "profile.png"])
+        page = profile_page(made, found, made_with(), command_line(click.get_current_context()))
+        wrote([write_page(out, page), out / "profile.png"])
 
 
 @profile.command("fit-overhead")
@@ -300,7 +303,7 @@ def fit_overhead(
         raise SpecschedError(
             f"no file {str(sweep)!r}; --sweep is a CSV with columns concurrency and tok_s_user"
         )
-    check_outputs(out, "profile.png")
+    check_outputs(out, "report.html", "profile.png")
     from ..profile import load_profile
     from ..profile.overhead import fit_overhead as fit
     from ..profile.overhead import slower_loads

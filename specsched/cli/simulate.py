@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import inputs
+from .made_with import made_with
 from .options import Command, check_outputs, json_option, out_option
 from .output import command_line, echo, print_json, warn, wrote
 from .progress import Progress
 from .values import Real, Whole, Wholes
+
+if TYPE_CHECKING:
+    from ..report import Background
 
 
 @click.command(cls=Command)
@@ -88,7 +92,7 @@ def simulate(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
-    check_outputs(options["out"], "answer.json", "pareto.png", "load.png", "report.html")
+    check_outputs(options["out"], "report.html", "answer.json", "pareto.png", "load.png")
     given = _load(options)
     from .. import planner
 
@@ -106,6 +110,7 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
             seed=options["seed"],
             calibration=options["calibration"],
             block_size=options["block_size"],
+            explore=options["out"] is not None,
             workers=options["workers"],
             progress=progress,
             **inputs.serving_options(options),
@@ -114,7 +119,7 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
 
 
 def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
-    check_outputs(options["out"], "runs.json")
+    check_outputs(options["out"], "report.html", "runs.json")
     given = _load(options)
     from .. import planner
 
@@ -153,7 +158,11 @@ def finish(
 
     prefill = document.get("prefill") or document["settings"]["prefill"]
     told = [*inputs.said(), *inputs.idle(given.profile, prefill)]
-    document = {**document, "warnings": [*document.get("warnings", []), *told]}
+    document = {
+        **document,
+        "warnings": [*document.get("warnings", []), *told],
+        "made_with": made_with(profile=document["profile"]),
+    }
     folder: Path | None = options["out"]
     if options["as_json"]:
         warn(document.get("warnings", []))
@@ -161,4 +170,14 @@ def finish(
     else:
         echo(getattr(report, f"{kind}_text")(document))
     if folder is not None:
-        wrote(getattr(report, f"write_{kind}")(document, folder, command_line(ctx)))
+        write = getattr(report, f"write_{kind}")
+        wrote(write(document, folder, command_line(ctx), _background(given, options)))
+
+
+def _background(given: inputs.Inputs, options: dict[str, Any]) -> Background:
+    """What stands behind the answer; the calibration is the answer's own, fitted the same way again."""
+    from .. import report
+    from ..calibration.holdout import split_and_calibrate
+
+    _, calibration, _ = split_and_calibrate(given.trace, options["calibration"], options["seed"])
+    return report.Background(given.trace, given.profile, calibration)

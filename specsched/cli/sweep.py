@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from ..extras import extra_module
-from .options import Command, json_option, out_option, writable_folder
-from .output import echo, print_json, warn
+from .made_with import made_with
+from .options import Command, check_outputs, json_option, out_option, writable_folder
+from .output import command_line, echo, print_json, warn, wrote
 from .progress import Progress
 from .values import Whole
 
@@ -66,10 +67,14 @@ def sweep(
 
     folder = out if out is not None else spec.with_suffix("")
     writable_folder(folder)
+    check_outputs(folder, "report.html")
     with Progress("point") as progress:
         summary = runner.run(
             spec, folder, cluster=cluster, workers=workers, progress=progress, retry_failed=retry_failed
         )
+    from ..report.page import sweep_page, write_page
+
+    summary = {**summary, "made_with": made_with()}
     if as_json:
         warn(summary.get("warnings", []))
         print_json(summary)
@@ -77,5 +82,6 @@ def sweep(
         from .. import report
 
         echo(report.sweep_text(summary))
+    wrote([write_page(folder, sweep_page(summary, command_line(ctx)))])
     if summary["failed"]:
         ctx.exit(1)

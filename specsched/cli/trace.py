@@ -11,6 +11,7 @@ import click
 from ..errors import SpecschedError
 from ..extras import extra_module
 from . import inputs
+from .made_with import made_with
 from .models import (
     batch_option,
     device_option,
@@ -23,7 +24,7 @@ from .models import (
     usable_device,
 )
 from .options import Group, check_outputs, file_option, json_option, out_option
-from .output import echo, print_json, warn, wrote
+from .output import command_line, echo, print_json, warn, wrote
 from .progress import Progress
 from .values import Real, Whole
 
@@ -154,7 +155,7 @@ def _required(output: Path | None, out: Path | None) -> Path:
         if out is None:
             raise click.UsageError("give -o FILE, the trace to write, or --out DIR")
         output = out / "trace.parquet"
-        check_outputs(out, "trace.parquet", "trace.json", "trace.png")
+        check_outputs(out, "report.html", "trace.parquet", "trace.json", "trace.png")
     if output.suffix != ".parquet":
         raise SpecschedError(f"{output} does not end in .parquet; a trace is a Parquet file")
     return output
@@ -203,12 +204,14 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
     wrote([path])
     if out is not None:
         from ..files.output import write_json
+        from ..report.page import trace_page, write_page
         from ..report.pictures import trace_png, write_picture
 
         written = [out / "trace.json", out / "trace.png"]
         write_json(written[0], found)
         write_picture(written[1], trace_png(made))
-        wrote(written)
+        page = trace_page(made, found, made_with(), command_line(click.get_current_context()))
+        wrote([write_page(out, page), *written])
 
 
 @trace.command()

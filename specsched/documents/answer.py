@@ -1,6 +1,6 @@
 """`specsched/answer/1`: users per engine at a promised speed."""
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 from .shared import (
     About,
@@ -10,6 +10,7 @@ from .shared import (
     LeftOut,
     Loose,
     Lossless,
+    MadeWith,
     Policy,
     RunsIn,
     Share,
@@ -40,6 +41,7 @@ class CurveRow(TypedDict):
     steps: int
     share_at_sla: Share
     share_interval: Interval
+    keeps_tps: Annotated[float, "the highest SLA that this load keeps, memory and price aside"]
     memory_held: Annotated[bool, "KV memory held every user all the time"]
     priced: Annotated[bool, "false: too many steps lie past the end of a table that goes on flat"]
 
@@ -50,6 +52,29 @@ class IfSteps(TypedDict):
     costlier: Annotated[int, "users when every step takes `by` longer"]
     cheaper: Annotated[int, "users when every step takes `by` less"]
     by: float
+
+
+class IfAcceptance(TypedDict):
+    """How steep the capacity is in the acceptance of drafts, to 2 %."""
+
+    lower: Annotated[int, "users when every draft is accepted `by` less often"]
+    higher: Annotated[int, "users when every draft is accepted `by` more often"]
+    by: float
+
+
+class CapacityAt(TypedDict):
+    """The capacity at another SLA."""
+
+    sla_tps: Speed
+    capacity: int
+
+
+class Ladder(TypedDict):
+    """How a capacity is found among the loads; the page reads those of other SLAs from them likewise."""
+
+    rungs: Annotated[list[int], "loads tried in this order, up to the first that fails"]
+    refined: Annotated[bool, "between the last that passes and the first that fails, to one user"]
+    to_spare: Annotated[float, "rungs that reach the SLA so many times: captured loads between are left out"]
 
 
 class Capacity(TypedDict):
@@ -68,6 +93,10 @@ class PolicyRow(Capacity):
 
     policy: Policy
     lossless: Lossless
+    capacity_at: Annotated[list[CapacityAt], "at other SLAs, where they were explored (`--out`)"]
+    capacity_if_acceptance: Annotated[IfAcceptance | None, "null: not explored, or nothing is drafted"]
+    captured_loads: Annotated[list[int], "loads on either side of a captured size"]
+    refused_loads: Annotated[list[int], "loads tried for which the profile has no cost"]
     throughput_at_capacity: Annotated[float, "output tokens per second of one engine; 0 at capacity 0"]
     at_capacity: Annotated[Summary | None, "the run at the capacity; null at capacity 0"]
     hindsight_share: Annotated[
@@ -126,5 +155,7 @@ class Answer(TypedDict):
     settings: AnswerSettings
     provenance: Origins
     crossovers: list[Crossover]
+    ladder: Ladder
     policies: list[PolicyRow]
     about: About
+    made_with: NotRequired[Annotated[MadeWith, "by the command line"]]

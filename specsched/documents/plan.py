@@ -10,6 +10,7 @@ from .shared import (
     LeftOut,
     Loose,
     Lossless,
+    MadeWith,
     Policy,
     RunsIn,
     Share,
@@ -133,3 +134,4 @@ class Plan(TypedDict):
     portion: Annotated[Loose | None, "what of a long file is planned for"]
     hours: Hours | None
     about: About
+    made_with: NotRequired[Annotated[MadeWith, "by the command line"]]

@@ -2,7 +2,19 @@
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
-from .shared import About, CalibrationNote, LeftOut, Loose, Lossless, Policy, Share, Speed, Summary, Warnings
+from .shared import (
+    About,
+    CalibrationNote,
+    LeftOut,
+    Loose,
+    Lossless,
+    MadeWith,
+    Policy,
+    Share,
+    Speed,
+    Summary,
+    Warnings,
+)
 
 
 class BacklogRow(TypedDict):
@@ -47,3 +59,4 @@ class Runs(TypedDict):
     not_modelled: LeftOut
     runs: list[RunRow]
     about: About
+    made_with: NotRequired[Annotated[MadeWith, "by the command line"]]

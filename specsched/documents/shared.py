@@ -92,3 +92,19 @@ class RunsIn(TypedDict):
     engines: str
     confidences: Annotated[Literal["not needed", "invented", "recorded"], "those of the trace"]
     said: Annotated[str, "one line"]
+
+
+class InputFile(TypedDict):
+    """One file that a command read."""
+
+    input: Annotated[str, "the option that named it"]
+    name: str
+    bytes: int
+    sha256: str
+
+
+class MadeWith(TypedDict):
+    """What a document was made with, for who makes it again."""
+
+    versions: dict[str, str]
+    inputs: list[InputFile]

@@ -1,8 +1,8 @@
 """`specsched/sweep/1`: what a sweep did; its rows are in the Parquet file it names."""
 
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from .shared import Warnings
+from .shared import MadeWith, Warnings
 
 
 class Failure(TypedDict):
@@ -34,3 +34,4 @@ class SweepSummary(TypedDict):
         list[dict[str, Any]], "a row a setting: what varies, seeds excepted, and means over seeds"
     ]
     warnings: Warnings
+    made_with: NotRequired[Annotated[MadeWith, "by the command line"]]

@@ -23,9 +23,19 @@ from ..simulator.run import Run
 from ..trace import Trace
 from ..workers import map_points
 from .about import about
-from .capacity import Load, Question, Search, capacity_of, curve_loads, ladder
+from .capacity import (
+    TO_SPARE,
+    Load,
+    Question,
+    Search,
+    capacity_of,
+    captured_loads,
+    curve_loads,
+    ladder,
+)
 from .deployment import runs_in
 from .doubts import input_warnings, left_out
+from .explore import Explored, explored_by
 from .headline import headline
 from .inputs import Inputs, Progress, check_promise, load_inputs, once, report_progress
 from .prefill import left_out_by_request, load_of, probe, settle
@@ -46,6 +56,7 @@ def answer(
     calibration: Calibration | str | None = "sts",
     block_size: int | None = None,
     serving: Serving | None = None,
+    explore: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
     **serving_options: Any,
@@ -61,6 +72,8 @@ def answer(
     requests : measured requests of each run.
     calibration : "sts" or "affine" fits on half the requests and replays the others; None or "none" replays
         raw confidences; or a Calibration, or the path of one.
+    explore : find as well the capacity at other SLAs around this one, and with 10 % more or less acceptance:
+        about a third more runs. `--out` does.
     serving, serving_options : see `simulate`; `prefill` may be "auto" (the default: the rule of
         `planner/prefill.py`).
     workers : threads (default: all cores). The answer does not depend on them.
@@ -86,8 +99,14 @@ def answer(
     if concurrency is not None:
         loads = sorted(set(concurrency))
     map_points(lambda s: [s.at(load) for load in loads], searches, workers)
+    explored = [Explored() for _ in searches]
+    if explore and concurrency is None:
+        pairs = list(zip(searches, found, strict=True))
+        explored = map_points(lambda pair: explored_by(pair[0], pair[1]["capacity"]), pairs, workers)
     rows = map_points(
-        lambda pair: _policy_row(*pair, reference), list(zip(searches, found, strict=True)), workers
+        lambda triple: _policy_row(*triple, reference),
+        list(zip(searches, found, explored, strict=True)),
+        workers,
     )
     document: Answer = {
         "schema": "specsched/answer/1",
@@ -113,6 +132,11 @@ def answer(
         },
         "provenance": {"profile": profile.provenance, "trace": trace.metadata.get("provenance", {})},
         "crossovers": crossovers(searches, loads),
+        "ladder": {
+            "rungs": ladder(question) if concurrency is None else loads,
+            "refined": concurrency is None,
+            "to_spare": TO_SPARE,
+        },
         "policies": rows,
         "about": about(trace, profile),
     }
@@ -155,13 +179,17 @@ def _capacity(search: Search, concurrency: Sequence[int] | None) -> Capacity:
     }
 
 
-def _policy_row(search: Search, found: Capacity, reference: Search) -> PolicyRow:
+def _policy_row(search: Search, found: Capacity, explored: Explored, reference: Search) -> PolicyRow:
     """One policy of the answer."""
     capacity = found["capacity"]
     row: PolicyRow = {
         "policy": search.policy.name,
         "lossless": search.policy.lossless(search.question.sees_token),
         **found,
+        "capacity_at": explored.capacity_at,
+        "capacity_if_acceptance": explored.if_acceptance,
+        "captured_loads": captured_loads(search.question, search.policy),
+        "refused_loads": sorted(c for c, load in search.loads.items() if load.result is None),
         "throughput_at_capacity": 0.0,
         "at_capacity": None,
         "hindsight_share": None,
@@ -203,6 +231,7 @@ def curve_row(load: Load) -> CurveRow:
         "steps": summary["steps"],
         "share_at_sla": load.share,
         "share_interval": [load.low, load.high],
+        "keeps_tps": load.keeps,
         "memory_held": load.held,
         "priced": load.priced,
     }

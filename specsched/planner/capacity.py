@@ -60,13 +60,17 @@ class Load:
     low: float
     high: float
     held: bool  # KV memory held every user, but for MOST_BLOCKED of the steps
-    spare: float = 0.0  # share of the requests that reach TO_SPARE times the SLA
+    keeps: float = 0.0  # the highest SLA that it keeps: tokens/s which the asked share of the requests reach
     priced: bool = True  # False: steps past the end of a table that goes on flat there
     noise: SpeedNoise = NO_NOISE
 
     def passes(self, wanted: float, bound: str = "share") -> bool:
         """`bound` "low" or "high": what noise allows instead of what was seen."""
         return self.usable and getattr(self, bound) >= wanted
+
+    def passes_at(self, sla_tps: float) -> bool:
+        """Whether it passes at another SLA than the one asked for."""
+        return self.usable and bool(reaches(np.asarray(self.keeps), sla_tps))
 
     @property
     def usable(self) -> bool:
@@ -108,12 +112,12 @@ class Search:
         steps = max(result.summary["steps"] * q.serving.replicas, 1)
         waited = result.summary["blocked_steps"] + result.summary["preemptions"]
         held = waited <= MOST_BLOCKED * steps
-        spare = float((speed >= TO_SPARE * q.sla_tps).mean())
+        keeps = reached_by(speed, q.share)
         beyond = result.summary["extrapolated_steps"] / max(result.summary["steps"], 1)
         priced = beyond <= MOST_BEYOND or not clamps(q.profile)
-        return Load(concurrency, result, found, low, high, held, spare, priced, noise)
+        return Load(concurrency, result, found, low, high, held, keeps, priced, noise)
 
-    def _path(self, rungs: list[int]) -> Iterator[int]:
+    def _path(self, rungs: list[int], sla_tps: float) -> Iterator[int]:
         """The rungs, and between them the loads on either side of captured sizes.
 
         Where both rungs have speed to spare the loads between them are left out: their steps cost no more
@@ -123,13 +127,14 @@ class Search:
         below = 0
         for rung in rungs:
             inside = [load for load in sizes if below < load < rung]
-            if inside and not (below and self._spare(below) and self._spare(rung)):
+            if inside and not (below and self._spare(below, sla_tps) and self._spare(rung, sla_tps)):
                 yield from inside
             yield rung
             below = rung
 
-    def _spare(self, load: int) -> bool:
-        return self.at(load).held and self.at(load).spare >= self.question.share
+    def _spare(self, load: int, sla_tps: float | None = None) -> bool:
+        sla = self.question.sla_tps if sla_tps is None else sla_tps
+        return self.at(load).held and self.at(load).keeps >= TO_SPARE * sla
 
     def first_failure(
         self,
@@ -137,14 +142,18 @@ class Search:
         bound: str = "share",
         passes: Callable[[Load], bool] | None = None,
         near: float = 0.0,
+        sla_tps: float | None = None,
     ) -> tuple[int, int | None]:
         """(last load that passes, first that fails) by `bound`, to one user; None: nothing failed.
 
         passes: asked of a load instead of `bound`. near: as close as this share of the load will do.
+        sla_tps: the SLA that `passes` is about, where it is another one.
+
+        The page of a report follows the same path over the loads that were run (report/assets/capacity.js).
         """
         wanted, good = self.question.share, 0
         ask = passes or (lambda load: load.passes(wanted, bound))
-        for rung in self._path(rungs):
+        for rung in self._path(rungs, self.question.sla_tps if sla_tps is None else sla_tps):
             if ask(self.at(rung)):
                 good = rung
                 continue
@@ -157,6 +166,10 @@ class Search:
                     bad = middle
             return good, bad
         return good, None
+
+    def at_sla(self, rungs: list[int], sla_tps: float) -> int:
+        """The capacity at another SLA, exactly as an answer for it finds it."""
+        return self.first_failure(rungs, passes=lambda load: load.passes_at(sla_tps), sla_tps=sla_tps)[0]
 
     def at_step_cost(self, rungs: list[int], factor: float) -> int:
         """The capacity were every step `factor` times as long, to 2 %.
@@ -192,6 +205,17 @@ class Search:
         if load.result is None or not load.priced:
             return "profile"
         return "speed" if load.held else "memory"
+
+
+def reached_by(speed: np.ndarray, share: float) -> float:
+    """The greatest of the speeds (tokens/s, float64[n]) that `share` of them reach; NaN reaches none."""
+    falling = np.sort(np.nan_to_num(speed, nan=0.0, posinf=np.finfo(np.float64).max))[::-1]
+    n = len(falling)
+    if not n:
+        return 0.0
+    # The shares themselves are compared, as `passes` compares them: a product could round the other way.
+    enough = np.flatnonzero(np.arange(1, n + 1) / n >= share)
+    return float(falling[enough[0]])
 
 
 def clamps(profile: StepProfile) -> bool:
@@ -237,10 +261,9 @@ def largest_load(question: Question) -> int:
 
 
 def curve_loads(question: Question, capacity: int) -> list[int]:
-    """Loads of the plotted curve, common to all policies: to twice the largest capacity, six or more."""
+    """Loads of the plotted curve, common to all policies: rungs to twice the largest capacity, 6 or more."""
     top = max(FEWEST_POINTS, min(largest_load(question), 2 * capacity))
-    spread = np.round(np.geomspace(FEWEST_POINTS, top, 12)).astype(int)
-    return sorted({*range(1, FEWEST_POINTS + 1), *(int(load) for load in spread)})
+    return sorted({*(rung for rung in ladder(question) if rung <= top), top})
 
 
 def capacity_of(search: Search, rungs: list[int]) -> Capacity:

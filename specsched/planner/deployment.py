@@ -5,18 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from ..documents.shared import RunsIn
+from ..schedule import POLICIES, Policy
 from ..trace import Trace
-
-# As of the versions this project reads formats of (docs/formats.md).
-_ENGINES = {
-    "off": "every engine",
-    "fixed": "every engine that drafts (vLLM, SGLang, TensorRT-LLM): their number of speculative tokens",
-    "batch-table": "engines with a table from batch size to draft length (older vLLM: dynamic)",
-    "lagged": "vLLM from 0.32 (enable_adaptive_verification), SGLang (DSpark, ragged verify mode compact) "
-    "and TensorRT-LLM (enable_confidence_scheduling)",
-    "early-stop": "ROCm/ATOM",
-}
-_NOBODY = "no released engine: it needs a scheduler of your own"
 
 
 def decides_by_confidences(policy: str) -> bool:
@@ -26,8 +16,7 @@ def decides_by_confidences(policy: str) -> bool:
 
 def runs_in(policy: str, trace: Trace) -> RunsIn:
     """{engines: where this policy runs today, confidences: whether the trace's are real, said: one line}."""
-    kind = policy.split(":")[0]
-    engines = _ENGINES.get(kind, _NOBODY)
+    engines = POLICIES.get(policy.split(":")[0], Policy).runs_in
     needs, made_up = decides_by_confidences(policy), trace.synthetic
     said = f"{policy} runs in {engines}."
     if needs and made_up:

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from .calibration import calibration_text
     from .drafter import drafter_text, training_text
     from .inspection import inspection_text
-    from .page import write_answer, write_plan, write_runs
+    from .page import Background, write_answer, write_plan, write_runs
     from .plan import plan_text
     from .runs import runs_text
     from .sweep import sweep_text
     from .tables import answer_text
 
 __all__ = [
+    "Background",
     "answer_text",
     "audit_text",
     "calibration_text",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Background": "page",
     "answer_text": "tables",
     "audit_text": "audit",
     "calibration_text": "calibration",

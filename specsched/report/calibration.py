@@ -9,24 +9,25 @@ from .text import decimal, grid, paragraph
 if TYPE_CHECKING:
     from ..calibration import Calibration
 
+EXPLAINED = (
+    "ECE is that of the survival (the running product) against 'accepted this far', 20 bins; the "
+    "floor is what "
+    "perfect calibration would show with this many anchors: a difference below it means nothing."
+)
+
 
 def calibration_text(calibration: Calibration, warnings: list[str]) -> str:
     """Headline, a row a position, warnings."""
     report = calibration.report.get("held_out") or calibration.report.get("fit")
-    lines = [paragraph(_headline(calibration, report)), grid(*position_rows(calibration, report))]
+    lines = [paragraph(headline(calibration, report)), grid(*position_rows(calibration, report))]
     if report:
-        lines.append(
-            paragraph(
-                "ECE is that of the survival (the running product) against 'accepted this far', 20 bins; the "
-                "floor is what perfect calibration would show with this many anchors: a difference below it "
-                "means nothing."
-            )
-        )
+        lines.append(paragraph(EXPLAINED))
     lines += [paragraph(warning, "warning: ") for warning in warnings]
     return "\n\n".join(lines)
 
 
-def _headline(calibration: Calibration, report: dict[str, Any] | None) -> str:
+def headline(calibration: Calibration, report: dict[str, Any] | None) -> str:
+    """What calibration did to the largest error, in a sentence."""
     about = calibration.about.get("trace") or "a trace"
     if not report:
         return f"A {calibration.method} calibration of {calibration.block_size} positions, without a report."

@@ -19,8 +19,11 @@ def inspection_text(found: Row) -> str:
     return "\n\n".join([*body, "\n".join(findings) or "nothing to remark"])
 
 
-def _facts(pairs: list[tuple[str, Any]]) -> str:
-    shown = [(name, str(value)) for name, value in pairs if value not in (None, "", 0)]
+def _shown(pairs: list[tuple[str, Any]]) -> list[tuple[str, str]]:
+    return [(name, str(value)) for name, value in pairs if value not in (None, "", 0)]
+
+
+def _facts(shown: list[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in shown) + 2
     return "\n".join(
         textwrap.fill(name.ljust(width) + value, WIDTH, subsequent_indent=" " * width)
@@ -28,15 +31,21 @@ def _facts(pairs: list[tuple[str, Any]]) -> str:
     )
 
 
-def _profile(found: Row) -> list[str]:
+def profile_headline(found: Row) -> str:
+    """The shape of a profile, in a sentence."""
     knee, limit = found["knee_tokens"], found["capture_limit"]
     pieces = [
         f"flat to about {count(knee)} tokens" if knee else "without a knee in its range",
         f"{len(found['cliffs'])} cliffs" if found["cliffs"] else "no cliffs",
         f"graphs captured to {count(limit)} tokens" if limit else "no captured sizes",
     ]
+    return f"{found['name']}: {', '.join(pieces)}."
+
+
+def profile_facts(found: Row) -> list[tuple[str, str]]:
+    """What a profile is of and where it comes from: names and values."""
     memory = found["kv_capacity_tokens"]
-    facts = _facts(
+    return _shown(
         [
             ("GPU", f"{found['gpu']}" + (f" x {found['gpus']}" if found["gpus"] > 1 else "")),
             ("model", found["model"]),
@@ -55,7 +64,10 @@ def _profile(found: Row) -> list[str]:
             ),
         ]
     )
-    blocks = [paragraph(f"{found['name']}: {', '.join(pieces)}."), facts]
+
+
+def _profile(found: Row) -> list[str]:
+    blocks = [paragraph(profile_headline(found)), _facts(profile_facts(found))]
     if found["cliffs"]:
         header = ["cliff: tokens", "to", "pass takes", "because of"]
         rows = [
@@ -74,10 +86,10 @@ def _range(found: Row) -> str:
     return f"{found['points']} points, {count(low)} to {count(high)} tokens"
 
 
-def _trace(found: Row) -> list[str]:
-    rates = found["conditional_acceptance"]
+def trace_facts(found: Row) -> list[tuple[str, str]]:
+    """What a trace is of and where it comes from: names and values."""
     made = "synthetic" if found["synthetic"] else found["mode"]
-    facts = _facts(
+    return _shown(
         [
             ("kind", f"{made}, block {found['block_size']}"),
             ("drafter", found["drafter"]),
@@ -90,6 +102,11 @@ def _trace(found: Row) -> list[str]:
             ("arrivals", "in the file" if found["arrivals"] else ""),
         ]
     )
+
+
+def trace_rows(found: Row) -> tuple[list[str], list[list[str]]]:
+    """Header and cells, a row a position of the block."""
+    rates = found["conditional_acceptance"]
     header = [
         "position",
         "per decoding step:\naccepted if\nthe one before",
@@ -111,11 +128,19 @@ def _trace(found: Row) -> list[str]:
         ]
         for row, rate in zip(found["positions"], rates, strict=True)
     ]
-    first = (
+    return header, rows
+
+
+def trace_headline(found: Row) -> str:
+    """How long a trace is and what whole blocks emit, in a sentence."""
+    return (
         f"{found['name']}: {count(found['requests'])} requests, {count(found['rows'])} anchors; verifying "
         f"whole blocks emits {decimal(found['emitted_per_step'], 2)} tokens a step."
     )
-    return [paragraph(first), facts, grid(header, rows)]
+
+
+def _trace(found: Row) -> list[str]:
+    return [paragraph(trace_headline(found)), _facts(trace_facts(found)), grid(*trace_rows(found))]
 
 
 def _acceptance(found: Row) -> list[str]:
@@ -125,12 +150,14 @@ def _acceptance(found: Row) -> list[str]:
     )
     steps = count(found["steps"]) if found["steps"] else "not said"
     facts = _facts(
-        [
-            ("format", found["format"]),
-            ("steps", steps),
-            ("notes", " ".join(found["notes"])),
-            ("use", f"specsched trace synth --acceptance {found['file']} -o mine.parquet"),
-        ]
+        _shown(
+            [
+                ("format", found["format"]),
+                ("steps", steps),
+                ("notes", " ".join(found["notes"])),
+                ("use", f"specsched trace synth --acceptance {found['file']} -o mine.parquet"),
+            ]
+        )
     )
     intervals = found.get("intervals")
     rates = zip(found["conditional"], found["survival"], strict=True)

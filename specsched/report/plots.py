@@ -22,6 +22,7 @@ BLUE, ORANGE, GREEN, RED, PINK, SKY, VIOLET, BROWN = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#5B3FA0", "#8C510A",
 )  # fmt: skip
 _LONGEST_TEXT = 90
+_LONGEST_NAME = 32  # of a policy, in a key beside the plot
 INK, FAINT = "#222222", "#8a8a8a"
 FIXED = (RED, PINK, BROWN, VIOLET)  # fixed:k is often compared with itself
 MARKERS = "osD^vPX<>"
@@ -91,6 +92,11 @@ def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return chosen
 
 
+def short(policy: Row) -> str:
+    """The name of a policy where a key beside a plot shows it."""
+    return plain(policy["policy"], _LONGEST_NAME)
+
+
 def _inputs(answer: Row) -> str:
     return f"{answer['trace']} on {answer['profile']}"
 
@@ -157,7 +163,7 @@ def _pareto_line(axes: Axes, policy: Row, key: str, look: dict[str, Any], leads:
         [row["tps_user"][key] for row in rows],
         [row["throughput"] for row in rows],
         markevery=_some(rows),
-        label=f"{policy['policy']}: {policy['capacity']:,}" + ("  (recommended)" if leads else ""),
+        label=f"{short(policy)}: {policy['capacity']:,}" + ("  (recommended)" if leads else ""),
         linestyle="-" if policy["lossless"] else "--",
         linewidth=2.6 if leads else 1.5,
         markersize=4.2,
@@ -205,7 +211,7 @@ def load_png(answer: Row) -> bytes:
             "markersize": 4.2, "markeredgewidth": 0, "markevery": _some(rows), "zorder": 4 if leads else 3,
             **look[policy["policy"]],
         }  # fmt: skip
-        top.plot(users, [row["throughput"] for row in rows], label=policy["policy"], **style)
+        top.plot(users, [row["throughput"] for row in rows], label=short(policy), **style)
         if policy["capacity"]:
             _bar(top, policy, look[policy["policy"]]["color"])
             _ring(top, policy, rows, look[policy["policy"]]["color"])
@@ -276,7 +282,7 @@ def plan_png(plan: Row) -> bytes:
         gpus = [point["gpus"] for point in row["curve"]]
         axes.plot(
             gpus, [100 * point["share_at_sla"] for point in row["curve"]],
-            label=f"{row['policy']}: {row['gpus'] if row['gpus'] is not None else 'none is enough'}",
+            label=f"{short(row)}: {row['gpus'] if row['gpus'] is not None else 'none is enough'}",
             linestyle="-" if row["lossless"] else "--", linewidth=2.6 if leads else 1.5, markersize=4.2,
             markeredgewidth=0, zorder=4 if leads else 3, **look[row["policy"]],
         )  # fmt: skip

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    pass
 from .text import NOTHING, count, decimal, grid, interval, paragraph, share
 
 Row = Mapping[str, Any]
@@ -38,12 +36,13 @@ def by_capacity(answer: Row) -> list[Row]:
 
 def capacity_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
     """Header and cells of the first table: how many users, at what speed."""
+    several = (answer.get("gpus_per_engine") or 1) > 1
     header = [
         "policy",
         "users",
         "interval",
         "steps\n±10 %",
-        "users\nper GPU",
+        *(["users\nper GPU"] if several else []),
         "binds",
         "tokens/s\nin all",
         "per user\np05",
@@ -61,7 +60,7 @@ def capacity_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
                 count(policy["capacity"]),
                 interval(policy.get("capacity_interval")),
                 interval(_if_steps(policy)),
-                decimal(policy.get("capacity_per_gpu")),
+                *([decimal(policy.get("capacity_per_gpu"))] if several else []),
                 str(policy.get("binds") or NOTHING),
                 NOTHING if none else count(policy.get("throughput_at_capacity")),
                 *(decimal(speed.get(key)) for key in ("p05", "p50", "mean")),
@@ -145,6 +144,17 @@ def notes(answer: Row) -> list[str]:
                 f"{policy['policy']} meets the SLA again at {loads} users, beyond its first failure."
             )
     return lines
+
+
+def columns_explained(answer: Row) -> str:
+    """What the columns of the first table say."""
+    return (
+        "interval: what the noise of the trace leaves (95 %). steps ±10 %: users were every step "
+        "10 % longer, "
+        f"and shorter. binds: what ends the capacity. p05: the speed that 95 % of requests reach "
+        "(the SLA asks "
+        f"it of {share(answer['sla_fraction'])}); p50: of half of them."
+    )
 
 
 def _pocket(pocket: Any) -> str:

@@ -56,6 +56,15 @@ class Lagged(Policy):
     family = "lagged"
     code = kernels.LAGGED
     colour = "#0072B2"
+    meaning = (
+        "the number of drafts that would have been best n steps ago, given to the surest drafts of "
+        "now, so that "
+        "launches wait for nothing"
+    )
+    runs_in = (
+        "vLLM from 0.32 (enable_adaptive_verification), SGLang (DSpark, ragged verify mode compact) and "
+        "TensorRT-LLM (enable_confidence_scheduling)"
+    )
     weighs_costs = True
 
     def __init__(self, lag: int = 2, minimum_gain: float | None = None) -> None:

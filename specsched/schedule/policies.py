@@ -30,12 +30,16 @@ class Policy:
     """One verification policy. `make(policy.name)` makes the same policy again.
 
     A class says all that others ask of it: the engine loop (`kernel_plan`), the search for capacity
-    (`pass_width`), plots (`colour`), and how it is written (`read`). `names.POLICIES` lists the classes.
+    (`pass_width`), plots (`colour`), reports (`meaning`, `runs_in`), and how it is written (`read`).
+    `names.POLICIES` lists the classes.
     """
 
     family: ClassVar[str]  # its name without a parameter
     code: ClassVar[int]  # kernels.OFF ... kernels.BATCH_TABLE
     colour: ClassVar[str]  # of its curves
+    meaning: ClassVar[str] = "a policy of your own"  # what it does, for a reader of reports
+    # Where it runs today, as of the versions this project reads formats of (docs/formats.md).
+    runs_in: ClassVar[str] = "no released engine: it needs a scheduler of your own"
     drafts: ClassVar[bool] = True  # False: nothing is drafted and the cost of drafting is not paid
     weighs_costs: ClassVar[bool] = False  # True: it reads `sps`
     pays_sync: ClassVar[bool] = False  # True: B depends on present confidences, so the step waits for them
@@ -187,6 +191,8 @@ class Off(SameLength):
     family = name = "off"
     code = kernels.OFF
     colour = "#222222"
+    meaning = "no drafting: every step gives each request one token"
+    runs_in = "every engine"
     drafts = False
 
     def pass_width(self, block_size: int) -> int:
@@ -202,6 +208,8 @@ class Fixed(SameLength):
     family = "fixed"
     code = kernels.FIXED
     colour = "#D55E00"
+    meaning = "verify the same number k of drafts of every request, whatever the load"
+    runs_in = "every engine that drafts (vLLM, SGLang, TensorRT-LLM): their number of speculative tokens"
 
     def __init__(self, k: int | None = None) -> None:
         self.k = None if k is None else checks.whole_number(k, "k of policy fixed", 1)
@@ -237,6 +245,8 @@ class BatchTable(SameLength):
     family = "batch-table"
     code = kernels.BATCH_TABLE
     colour = "#56B4E9"
+    meaning = "one number of drafts for all requests, looked up by how many there are"
+    runs_in = "engines with a table from batch size to draft length (older vLLM: dynamic)"
 
     def __init__(self, rows: Any, file: str = "") -> None:
         self.file = file or "batch table"
@@ -268,6 +278,7 @@ class Threshold(Policy):
     family = "threshold"
     code = kernels.THRESHOLD
     colour = "#E69F00"
+    meaning = "verify a request's drafts while the chance that all of them are accepted is at least x"
     pays_sync = True
 
     def __init__(self, theta: float) -> None:
@@ -302,6 +313,10 @@ class EarlyStop(Policy):
     family = name = "early-stop"
     code = kernels.EARLY_STOP
     colour = "#009E73"
+    meaning = (
+        "add drafts, the surest first, and stop at the first that does not raise throughput (Algorithm 1)"
+    )
+    runs_in = "ROCm/ATOM"
     weighs_costs = True
     pays_sync = True
 
@@ -325,6 +340,7 @@ class Global(Policy):
     family = name = "global"
     code = kernels.GLOBAL
     colour = "#5B3FA0"
+    meaning = "the best number of drafts for the present confidences; biased, for study only"
     weighs_costs = True
     pays_sync = True
     biased = True
@@ -357,6 +373,8 @@ class Hindsight(Global):
     family = name = "hindsight"
     code = kernels.HINDSIGHT
     colour = "#8a8a8a"
+    meaning = "knows beforehand what will be accepted: a reference to compare with, which no engine can run"
+    runs_in = "nowhere: it needs to know the future"
     pays_sync = False
 
     def _plan(

@@ -158,7 +158,11 @@ def test_plan_counts_gpus_and_their_cost(folder: Path) -> None:
     result = answered(*words, *few, "--out", "plan")
     assert "need 1 GPU" in result.stdout.split("\n\n")[0]
     assert "marginal: " in result.stdout
-    assert sorted(path.name for path in (folder / "plan").iterdir()) == ["plan.html", "plan.json", "plan.png"]
+    assert sorted(path.name for path in (folder / "plan").iterdir()) == [
+        "plan.json",
+        "plan.png",
+        "report.html",
+    ]
     document = strict((folder / "plan/plan.json").read_text())
     assert document["schema"] == "specsched/plan/1"
     assert all(row["cost_per_hour"] == 2.5 * row["gpus"] for row in document["policies"])

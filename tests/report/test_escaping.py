@@ -4,42 +4,49 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from fake_answers import answer
 from matplotlib.text import Text
 from profile_cases import small
 
 from specsched.cli.app import main
-from specsched.report.page import answer_page
+from specsched.report.page import answer_page, figures, frame
 from specsched.report.plots import dress, figure, png
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 
 
-def _answer() -> dict[str, object]:
-    speed = {"p05": 50.0, "p50": 60.0, "mean": 61.0}
-    row = {"concurrency": 4, "tps_user": speed, "throughput": 200.0, "emitted_per_step": 1.5}
-    policy = {
-        "policy": EVIL, "lossless": True, "capacity": 4, "capacity_interval": [3, 5], "capacity_per_gpu": 4.0,
-        "throughput_at_capacity": 200.0, "binds": EVIL, "at_capacity": row, "curve": [row], "pockets": [],
-        "hindsight_share": 0.9,
-    }  # fmt: skip
-    return {
-        "headline": EVIL, "trace": EVIL, "profile": EVIL, "sla_fraction": 0.95, "sla_tps": 50.0,
-        "policies": [policy], "recommended": EVIL, "warnings": [EVIL], "not_modelled": [EVIL],
-        "crossovers": [{"between": [1, 2], "to": EVIL, "from": EVIL}],
-        "about": {"trace": EVIL, "profile": EVIL},
-        "gpus_per_engine": 1,
-    }  # fmt: skip
+def _answer() -> dict[str, Any]:
+    """An answer with every text that a file may set turned into markup."""
+    document = answer()
+    for policy in document["policies"]:
+        policy["binds"] = EVIL
+    document["policies"][-1] |= {"policy": f"batch-table:{EVIL}"}
+    document |= {"headline": EVIL, "trace": EVIL, "profile": EVIL, "warnings": [EVIL], "not_modelled": [EVIL]}
+    document |= {"about": {"trace": EVIL, "profile": EVIL}, "recommended": f"batch-table:{EVIL}"}
+    document["crossovers"] = [{"between": [1, 2], "to": EVIL, "from": EVIL, "concurrency": 2}]
+    document["recommended_runs_in"] = {"engines": EVIL, "confidences": "recorded", "said": EVIL}
+    document["made_with"] = {
+        "versions": {EVIL: EVIL},
+        "inputs": [{"input": EVIL, "name": EVIL, "bytes": 1, "sha256": EVIL}],
+    }
+    return document
+
+
+def scripts_of(page: str) -> list[str]:
+    return re.findall(r"<script", page.replace(frame.asset(frame.PLOTLY), ""))
 
 
 def test_every_text_of_an_answer_is_escaped_in_its_page() -> None:
-    page = answer_page(_answer(), b"png", b"png", f"specsched simulate --trace '{EVIL}'")
+    page = answer_page(_answer(), f"specsched simulate --trace '{EVIL}'")
     assert html.escape(EVIL) in page
-    assert "<script" not in page
+    assert len(scripts_of(page)) == len(scripts_of(answer_page(answer())))
     assert not re.search(r"<img[^>]* onerror", page)
 
 
@@ -57,10 +64,22 @@ def test_every_name_of_a_plan_is_escaped_in_its_page(tmp_path: Path, monkeypatch
     words += ["--arrivals", f"{name}.csv", "--policy", "off", "--calibration", "none", "--out", "out"]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.stderr
-    page = (tmp_path / "out" / "plan.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
     assert html.escape(name) in page
-    assert "<script" not in page
+    assert "<script>alert" not in page
     assert not re.search(r"<img[^>]* onerror", page)
+
+
+def test_texts_of_charts_hold_no_markup() -> None:
+    """The library of charts reads `<b>` and `<a href>` in what it writes."""
+    data = json.loads(re.findall(r'id="specsched-data">(.*?)</script>', answer_page(_answer()))[0])
+    assert all("<" not in policy["label"] for policy in data["answer"]["policies"])
+    assert "<" not in figures.label(EVIL)
+
+
+def test_data_cannot_end_its_script() -> None:
+    assert "<" not in frame.embedded({"</script>": ["<!--", math.nan, math.inf]})
+    assert json.loads(frame.embedded({"a": ["<b>&", math.nan]})) == {"a": ["<b>&", None]}
 
 
 @pytest.mark.parametrize("name", ["$\\frac{1}{", "$x_{", "a$b$c", "\x1b[31mred\x07", "x" * 5000])

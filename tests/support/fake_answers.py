@@ -30,6 +30,11 @@ def _row(name: str, users: int) -> dict[str, Any]:
         "emitted_per_step": emitted,
         "verify_tokens_per_request": 1 + k,
         "rejected_share": (k - (emitted - 1)) / k if k else 0.0,
+        "step_seconds": seconds,
+        "share_at_sla": 0.95,
+        "keeps_tps": speed * 0.8,
+        "memory_held": True,
+        "priced": True,
     }
 
 
@@ -54,6 +59,11 @@ def answer(sla: float = 120.0) -> dict[str, Any]:
                 "capacity_interval": [max(capacity - 3, 0), capacity + 2 if capacity else 0],
                 "capacity_per_gpu": float(capacity),
                 "binds": "speed",
+                "capacity_if_steps": {"costlier": int(0.9 * capacity), "cheaper": capacity + 4, "by": 0.1},
+                "capacity_if_acceptance": {"lower": capacity - 1, "higher": capacity + 2, "by": 0.1},
+                "capacity_at": [{"sla_tps": sla + 20.0, "capacity": capacity // 2}],
+                "captured_loads": [],
+                "refused_loads": [],
                 "pockets": [],
                 "at_capacity": _at(name, capacity) if capacity else None,
                 "throughput_at_capacity": _row(name, capacity)["throughput"] if capacity else 0.0,
@@ -75,6 +85,7 @@ def answer(sla: float = 120.0) -> dict[str, Any]:
         "not_modelled": ["prefill (prompts arrive prefilled)", "network"],
         "calibration": {"method": "sts", "fitted_on": 1000, "replayed": 999, "temperatures": [1.0] * 7},
         "about": {"profile": "composed", "trace": "synthetic"},
+        "ladder": {"rungs": LOADS, "refined": True, "to_spare": 1.25},
         "crossovers": [{"from": "fixed:7", "to": "lagged:2", "between": [12, 16], "concurrency": 16}],
         "policies": policies,
     }
