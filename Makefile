@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test test-core test-lowest test-deep coverage mutants fuzz lint bench validate clean
+.PHONY: demo docs test test-core test-lowest test-deep coverage mutants fuzz lint bench validate clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,11 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 
 demo: $(VENV)/.core
 	$(BIN)/specsched simulate --trace qwen3-4b-chat --sla 160 --out demo-out
+
+# The site, in site/; what it is made of comes with pip, nothing is fetched while it is built.
+docs: $(VENV)/.core
+	$(PIP) -e '.[docs]'
+	$(BIN)/mkdocs build --quiet
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2
@@ -88,4 +93,4 @@ validate: $(VENV)/.test
 	$(BIN)/python scripts/validate.py
 
 clean:
-	rm -rf $(VENV) $(CORE) $(LOWEST) demo-out
+	rm -rf $(VENV) $(CORE) $(LOWEST) demo-out site

@@ -75,6 +75,27 @@ fraction_option = click.option(
     metavar="F",
     help="Share of requests that must reach the SLA.",
 )
+sla_option = click.option(
+    "--sla", type=Real(above=0), metavar="S", help="Output tokens/s every user is promised."
+)
+tpot_option = click.option(
+    "--tpot-ms",
+    type=Real(above=0),
+    metavar="MS",
+    help="The same promise as time per output token: --tpot-ms 20 is --sla 50.",
+)
+
+
+def promise(options: dict[str, Any]) -> None:
+    """Make `--tpot-ms` the SLA in `options`; refused beside `--sla`."""
+    milliseconds = options.pop("tpot_ms")
+    if milliseconds is None:
+        return
+    if options["sla"] is not None:
+        raise click.UsageError("--sla and --tpot-ms say the same promise in two ways; give one of them")
+    options["sla"] = 1000.0 / milliseconds
+
+
 enabling_option = click.option(
     "--enabling-cost",
     type=Real(minimum=0, maximum=0.99),

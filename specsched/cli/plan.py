@@ -8,7 +8,7 @@ import click
 
 from . import inputs
 from .options import Command, check_outputs, json_option, out_option
-from .progress import Progress
+from .progress import Progress, tell_compiling
 from .simulate import finish
 from .values import Real, Whole
 
@@ -17,13 +17,8 @@ from .values import Real, Whole
 @inputs.together(
     inputs.trace_option,
     inputs.profile_option,
-    click.option(
-        "--sla",
-        type=Real(above=0),
-        required=True,
-        metavar="S",
-        help="Output tokens/s every user is promised.",
-    ),
+    inputs.sla_option,
+    inputs.tpot_option,
     click.option("--rate", type=Real(above=0), metavar="R", help="Requests per second of the whole fleet."),
     click.option(
         "--arrivals",
@@ -76,6 +71,9 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
       specsched plan --trace chat --profile my.json --sla 60 --rate 20 --prefill chunked --ttft-ms 500
       specsched plan --trace chat --sla 60 --arrivals azure.csv --rate 30 --out plan
     """
+    inputs.promise(options)
+    if options["sla"] is None:
+        raise click.UsageError("give the promise: --sla S (tokens/s of a user) or --tpot-ms MS", ctx)
     rate, arrivals = options["rate"], options["arrivals"]
     if rate is None and arrivals is None:
         raise click.UsageError("give the traffic: --rate R, --arrivals FILE, or both", ctx)
@@ -98,6 +96,7 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
             workload = None
     from .. import planner
 
+    tell_compiling()
     with Progress() as progress:
         document = planner.plan(
             given.trace,

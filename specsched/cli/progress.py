@@ -16,17 +16,37 @@ import click
 from .output import echo, one_line
 
 GRACE_SECONDS = 0.8
+COMPILING = "compiling the kernels, once (about 20 s; `specsched warmup` does it beforehand)"
+
+
+def tell_compiling() -> None:
+    """Say on stderr, before the wait begins, that the kernels are compiled first; nothing where they are."""
+    from .. import kernels
+
+    if not _is_ready(kernels.run_engine):
+        click.echo(COMPILING, err=True)
+
+
+def _is_ready(kernel: Any) -> bool:
+    """Whether a kernel runs without being compiled first: in this process already, or from the disk."""
+    if not hasattr(kernel, "signatures") or kernel.signatures:  # NUMBA_DISABLE_JIT has none to compile
+        return True
+    kept = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
+    try:
+        return bool(kept._load_index())  # type: ignore[union-attr]
+    except (AttributeError, OSError):
+        return False
 
 
 class Progress:
-    """A bar on stderr for work that lasts: none before two seconds, plain lines where stderr is no terminal.
+    """A bar on stderr for work that lasts half a second; plain lines where stderr is no terminal.
 
     Called as `progress(done, total, text)` from any thread; a context manager that leaves the line clean.
     With `workers`, the next call after an interrupt raises in its own thread too, so that they stop and are
     not waited for; a second interrupt ends the process at once (nothing else stops a compiling worker).
     """
 
-    bar_after_seconds = 2.0
+    bar_after_seconds = 0.5
     line_every_seconds = 15.0
 
     def __init__(self, unit: str = "run", workers: bool = True) -> None:

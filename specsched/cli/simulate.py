@@ -12,8 +12,8 @@ from . import inputs
 from .made_with import made_with
 from .options import Command, check_outputs, json_option, out_option
 from .output import command_line, echo, print_json, warn, wrote
-from .progress import Progress
-from .values import Real, Whole, Wholes
+from .progress import Progress, tell_compiling
+from .values import Whole, Wholes
 
 if TYPE_CHECKING:
     from ..report import Background
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @inputs.together(
     inputs.trace_option,
-    click.option("--sla", type=Real(above=0), metavar="S", help="Output tokens/s every user is promised."),
+    inputs.sla_option,
+    inputs.tpot_option,
     inputs.fraction_option,
     inputs.profile_option,
     inputs.policy_option,
@@ -55,6 +56,12 @@ if TYPE_CHECKING:
         metavar="N",
         help="Requests measured in a run.",
     ),
+    click.option(
+        "--fail-under",
+        type=Whole(1, 10**6),
+        metavar="N",
+        help="With --sla: exit with code 1 when the recommended policy carries fewer users than N.",
+    ),
     inputs.seed_option,
     click.option(
         "--workers", type=Whole(1, 4096), metavar="N", help="Threads. [default: the machine's cores]"
@@ -77,15 +84,21 @@ def simulate(ctx: click.Context, /, **options: Any) -> None:
       specsched simulate --trace math --policy lagged --policy fixed:3 --concurrency 1,8,64
       specsched simulate --trace chat --arrivals poisson:12 --sla 60 --prefill chunked
       specsched simulate --trace code --sla 100 --calibration none --json
+      specsched simulate --trace chat.parquet --sla 80 --fail-under 20
     """
+    inputs.promise(options)
     open_loop = options["arrivals"] != "closed"
     if open_loop and options["concurrency"]:
         raise click.UsageError("--arrivals and --concurrency exclude each other: arrivals set the load", ctx)
     if not open_loop and options["sla"] is None and not options["concurrency"]:
         raise click.UsageError(
-            "give --sla S (how many users fit), --concurrency 1,2,4 (runs at those loads) or both", ctx
+            "give --sla S or --tpot-ms MS (how many users fit), --concurrency 1,2,4 (runs at those loads) or both",
+            ctx,
         )
-    if options["sla"] is not None and not open_loop:
+    capacity = options["sla"] is not None and not open_loop
+    if options["fail_under"] is not None and not capacity:
+        raise click.UsageError("--fail-under counts users at an SLA: give --sla, without --arrivals", ctx)
+    if capacity:
         _capacity(ctx, options)
     else:
         _runs(ctx, options)
@@ -96,6 +109,7 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
     given = _load(options)
     from .. import planner
 
+    tell_compiling()
     with Progress() as progress:
         answer = planner.answer(
             given.trace,
@@ -116,6 +130,17 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
             **inputs.serving_options(options),
         )
     finish(ctx, given, answer, "answer", options)
+    _hold(ctx, answer, options["fail_under"])
+
+
+def _hold(ctx: click.Context, answer: Mapping[str, Any], fewest: int | None) -> None:
+    """Exit with code 1 where the recommended policy carries fewer users than were asked for."""
+    carried = max(
+        (p["capacity"] for p in answer["policies"] if p["policy"] == answer["recommended"]), default=0
+    )
+    if fewest is not None and carried < fewest:
+        echo(f"specsched: {carried} users are fewer than --fail-under {fewest}", err=True)
+        ctx.exit(1)
 
 
 def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
@@ -123,6 +148,7 @@ def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
     given = _load(options)
     from .. import planner
 
+    tell_compiling()
     with Progress() as progress:
         document = planner.runs(
             given.trace,

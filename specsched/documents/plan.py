@@ -38,6 +38,8 @@ class PlanFigures(TypedDict, total=False):
     share_at_sla: Share
     throughput: Annotated[float, "output tokens per second of the fleet"]
     tps_user: Spread
+    tpot_seconds: Annotated[Spread, "time per output token of a request, after its first: 1 / its speed"]
+    end_to_end_seconds: Annotated[Spread, "arrival to last token"]
     ttft_seconds: Spread | None
     emitted_per_step: float
     verify_tokens_per_request: float

@@ -66,6 +66,8 @@ class Summary(TypedDict):
     steps: int
     requests: Annotated[int, "measured"]
     distinct_requests: Annotated[int, "of the trace, among the measured"]
+    tpot_seconds: Annotated[Spread, "time per output token of a request, after its first: 1 / its speed"]
+    end_to_end_seconds: Annotated[Spread, "arrival to last token"]
     ttft_seconds: NotRequired[Annotated[Spread, "arrival to first token, where prefill is simulated"]]
     intervals: NotRequired[Intervals]
 

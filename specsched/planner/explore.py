@@ -76,22 +76,20 @@ def with_acceptance(replay: Replay, factor: float, seed: int) -> Replay:
     """The replay with every draft accepted `factor` times as often, its confidences as they are.
 
     Below 1 each accepted draft is rejected with probability 1 - factor, and with it what follows. Above 1 a
-    rejected draft of confidence c is accepted with probability (factor - 1) c / (1 - c), which makes c into
-    factor c where confidences are honest; drafts after it are accepted with probability factor c.
+    draft rejected at a position of conditional rate p is accepted with probability (factor - 1) p / (1 - p),
+    and those after it with probability factor p of their positions; p never passes 1.
     """
-    block = replay.block_size
-    draws = generator(seed, ACCEPTANCE).random((len(replay.accepted), block))
+    block, accepted = replay.block_size, replay.accepted.astype(np.int64)
+    draws = generator(seed, ACCEPTANCE).random((len(accepted), block))
     if factor <= 1.0:
         lost = draws >= factor
         kept = np.where(lost.any(axis=1), lost.argmax(axis=1), block)
-        return replace(replay, accepted=np.minimum(replay.accepted, kept).astype(np.int16))
-    before = np.concatenate([np.ones((len(draws), 1)), replay.survival[:, :-1]], axis=1)
-    confidence = np.divide(replay.survival, before, out=np.zeros_like(before), where=before > 0.0)
-    accepted = replay.accepted.astype(np.int64)
-    going, stood = np.zeros(len(draws), bool), accepted.copy()
+        return replace(replay, accepted=np.minimum(accepted, kept).astype(np.int16))
+    stood, going = accepted.copy(), np.zeros(len(accepted), bool)
     for k in range(block):
-        c = confidence[:, k]
-        turned = draws[:, k] * (1.0 - c) < (factor - 1.0) * c
-        going = np.where(stood == k, turned, going & (draws[:, k] < factor * c))
+        reached = int((stood >= k).sum())
+        rate = float((stood > k).sum()) / reached if reached else 0.0
+        turned = draws[:, k] * (1.0 - rate) < (factor - 1.0) * rate
+        going = np.where(stood == k, turned, going & (draws[:, k] < factor * rate))
         accepted += going
     return replace(replay, accepted=accepted.astype(np.int16))

@@ -270,6 +270,8 @@ def _held(held: Trial, engines: int) -> dict[str, Any]:
         "share_at_sla": held.share,
         "throughput": summary["throughput"],
         "tps_user": summary["tps_user"],
+        "tpot_seconds": summary["tpot_seconds"],
+        "end_to_end_seconds": summary["end_to_end_seconds"],
         "ttft_seconds": summary.get("ttft_seconds"),
         "emitted_per_step": summary["emitted_per_step"],
         "verify_tokens_per_request": summary["verify_tokens_per_request"],

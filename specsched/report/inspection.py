@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from .text import WIDTH, count, decimal, grid, paragraph, share
+from .text import count, decimal, grid, paragraph, share, width
 
 Row = Mapping[str, Any]
 
@@ -24,9 +24,9 @@ def _shown(pairs: list[tuple[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _facts(shown: list[tuple[str, str]]) -> str:
-    width = max(len(name) for name, _ in shown) + 2
+    indent = max(len(name) for name, _ in shown) + 2
     return "\n".join(
-        textwrap.fill(name.ljust(width) + value, WIDTH, subsequent_indent=" " * width)
+        textwrap.fill(name.ljust(indent) + value, width(), subsequent_indent=" " * indent)
         for name, value in shown
     )
 

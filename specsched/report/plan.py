@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .tables import tail
-from .text import count, decimal, gaps, grid, paragraph, share
+from .text import count, decimal, gaps, grid, milliseconds, paragraph, share
 
 Row = Mapping[str, Any]
 MOST_HOURS = 30  # rows of the table of hours; more are summed up by their GPUs (all are in the JSON)
@@ -86,7 +86,7 @@ def speed_rows(plan: Row) -> tuple[list[str], list[list[str]]]:
         "emitted\nper step",
         "drafts\nrejected",
     ]
-    header += ["TTFT ms\np50", "\np95"] if ttft else []
+    header += ["TPOT ms\np50", "\np95", *(["TTFT ms\np50", "\np95"] if ttft else [])]
     rows = []
     for row in by_gpus(plan):
         if row["engines"] is None:
@@ -98,7 +98,8 @@ def speed_rows(plan: Row) -> tuple[list[str], list[list[str]]]:
             *(decimal(speed.get(key)) for key in ("p05", "p50", "mean")),
         ]
         cells += [decimal(row["emitted_per_step"], 2), share(row["rejected_share"])]
-        cells += [count(1e3 * first[key]) if key in first else "-" for key in ("p50", "p95")] if ttft else []
+        cells += [milliseconds(row.get("tpot_seconds"), key, 1) for key in ("p50", "p95")]
+        cells += [milliseconds(first, key) for key in ("p50", "p95")] if ttft else []
         rows.append(cells)
     return header, rows
 

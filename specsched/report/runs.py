@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .tables import tail
-from .text import count, decimal, gaps, grid, interval, paragraph, share
+from .text import count, decimal, gaps, grid, interval, milliseconds, paragraph, share
 
 Row = Mapping[str, Any]
 
@@ -73,16 +73,19 @@ def speed_rows(document: Row) -> tuple[list[str], list[list[str]]]:
         ("\np50", lambda row: decimal(row["tps_user"].get("p50")), True),
         ("\nmean", lambda row: decimal(row["tps_user"].get("mean")), True),
         ("at the\nSLA", lambda row: share(row.get("share_at_sla")), document.get("sla_tps") is not None),
-        ("TTFT ms\np50", lambda row: _milliseconds(row, "p50"), first_token),
-        ("\np95", lambda row: _milliseconds(row, "p95"), first_token),
+        ("TPOT ms\np50", lambda row: milliseconds(row.get("tpot_seconds"), "p50", 1), True),
+        ("\np95", lambda row: milliseconds(row.get("tpot_seconds"), "p95", 1), True),
+        ("TTFT ms\np50", lambda row: milliseconds(row.get("ttft_seconds"), "p50"), first_token),
+        ("\np95", lambda row: milliseconds(row.get("ttft_seconds"), "p95"), first_token),
+        (
+            "end-to-end\np50 s",
+            lambda row: decimal((row.get("end_to_end_seconds") or {}).get("p50"), 2),
+            not closed,
+        ),
+        ("\np95 s", lambda row: decimal((row.get("end_to_end_seconds") or {}).get("p95"), 2), not closed),
     ]
     shown = [(title, cell) for title, cell, wanted in columns if wanted]
     return [title for title, _ in shown], [[cell(row) for _, cell in shown] for row in runs]
-
-
-def _milliseconds(row: Row, key: str) -> str:
-    seconds = (row.get("ttft_seconds") or {}).get(key)
-    return count(None if seconds is None else 1e3 * seconds)
 
 
 def step_rows(runs: list[Row]) -> tuple[list[str], list[list[str]]]:

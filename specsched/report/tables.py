@@ -47,7 +47,7 @@ def capacity_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
         "tokens/s\nin all",
         "per user\np05",
         "\np50",
-        "\nmean",
+        "TPOT ms\np95",
     ]
     rows = []
     for policy in by_capacity(answer):
@@ -63,7 +63,9 @@ def capacity_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
                 *([decimal(policy.get("capacity_per_gpu"))] if several else []),
                 str(policy.get("binds") or NOTHING),
                 NOTHING if none else count(policy.get("throughput_at_capacity")),
-                *(decimal(speed.get(key)) for key in ("p05", "p50", "mean")),
+                *(decimal(speed.get(key)) for key in ("p05", "p50")),
+                # A token's time is 1 / the speed, so its slow end is the speed's.
+                decimal(1e3 / speed["p05"]) if speed.get("p05") else NOTHING,
             ]
         )
     return [*header, "lossless"], [
@@ -200,6 +202,10 @@ def answer_text(answer: Row) -> str:
         paragraph(answer["headline"]),
         f"Users one engine carries ({_gpus(answer)}) with {target}:",
         grid(*capacity_rows(answer)),
+        paragraph(
+            "per user: output tokens/s from a request's first token to its last; p05 is the speed that 95% "
+            "of requests reach, p50 that half of them reach. TPOT: ms per output token, at the slow end too."
+        ),
         "What a step does at that load:",
         grid(*step_rows(answer)),
         "\n".join(paragraph(line) for line in notes(answer)),

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 WIDTH = 96
 NOTHING = "-"
+
+
+def width() -> int:
+    """Columns for text: those of the terminal that stdout goes to, at most WIDTH; WIDTH where it is none."""
+    return min(WIDTH, _columns() or WIDTH)
+
+
+def _columns() -> int | None:
+    try:
+        return max(os.get_terminal_size(sys.stdout.fileno()).columns, 40) if sys.stdout.isatty() else None
+    except (AttributeError, OSError, ValueError):  # no stdout, a stream without a descriptor
+        return None
 
 
 def count(value: Any) -> str:
@@ -19,6 +33,12 @@ def count(value: Any) -> str:
 def decimal(value: Any, digits: int = 1) -> str:
     """A number to `digits` places; `-` for nothing."""
     return NOTHING if _missing(value) else f"{value:,.{digits}f}"
+
+
+def milliseconds(spread: Any, key: str, digits: int = 0) -> str:
+    """A percentile of a spread in seconds, as ms; `-` where there is none."""
+    seconds = (spread or {}).get(key)
+    return decimal(None if seconds is None else 1e3 * seconds, digits)
 
 
 def share(value: Any) -> str:
@@ -38,7 +58,8 @@ def _missing(value: Any) -> bool:
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table whose first column is flush left and the others flush right, as wide as their content.
 
-    A header of two lines (`"tokens/s\\nper user"`) is set over the column's last line.
+    A header of two lines (`"tokens/s\\nper user"`) is set over the column's last line. A table wider than the
+    terminal goes on below itself, its first column repeated.
     """
     body = [list(map(str, row)) for row in rows]
     heads = [title.split("\n") for title in header]
@@ -48,22 +69,38 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         for i in range(depth)
     ]
     widths = [max(len(line[c]) for line in lines + body) for c in range(len(header))]
+    parts = [_part([lines, body], widths, columns) for columns in _fitting(widths, _columns())]
+    return "\n\n".join(parts)
 
+
+def _fitting(widths: Sequence[int], columns: int | None) -> list[list[int]]:
+    """The columns of each part of a table; all in one where there is no terminal."""
+    parts, used = [[0]], widths[0]
+    for c, wide in enumerate(widths[1:], 1):
+        if columns is not None and used + 2 + wide > columns and len(parts[-1]) > 1:
+            parts.append([0])
+            used = widths[0]
+        parts[-1].append(c)
+        used += 2 + wide
+    return parts
+
+
+def _part(blocks: list[list[list[str]]], widths: Sequence[int], columns: Sequence[int]) -> str:
     def show(cells: Sequence[str]) -> str:
-        first = cells[0].ljust(widths[0])
+        first, *others = columns
         return "  ".join(
-            [first, *(cell.rjust(w) for cell, w in zip(cells[1:], widths[1:], strict=True))]
+            [cells[first].ljust(widths[first]), *(cells[c].rjust(widths[c]) for c in others)]
         ).rstrip()
 
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join([*map(show, lines), rule, *map(show, body)])
+    rule = "  ".join("-" * widths[c] for c in columns)
+    return "\n".join([*map(show, blocks[0]), rule, *map(show, blocks[1])])
 
 
 def paragraph(text: str, label: str = "") -> str:
     """Wrapped text behind a label, its further lines indented."""
     return textwrap.fill(
         f"{label}{' '.join(str(text).split())}",
-        WIDTH,
+        width(),
         subsequent_indent="  " if label else "",
         break_on_hyphens=False,
     )

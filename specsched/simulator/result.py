@@ -141,6 +141,9 @@ def summarise(
     if prefilled_here:
         first = arrays["ready_seconds"] - arrays["arrival_seconds"]
         summary["ttft_seconds"] = _spread(first, ("p50", "p95"))
+    summary["tpot_seconds"] = _spread(1.0 / speed, ("p50", "p95"))
+    whole = arrays["finish_seconds"] - arrays["arrival_seconds"]
+    summary["end_to_end_seconds"] = _spread(whole, ("p50", "p95"))
     if seed is not None and speed.size:
         summary["intervals"] = _intervals(arrays, decoded, speed, duration, seed, summary, closed, competes)
     return summary

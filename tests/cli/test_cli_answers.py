@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from specsched.cli.app import main
+from specsched.cli.progress import COMPILING
 
 FEW = ["--requests", "40", "--concurrency", "1,16", "--policy", "off", "--policy", "lagged"]
 QUESTION = ["simulate", "--trace", "qwen3-4b-chat", "--sla", "120", *FEW]
@@ -73,8 +74,20 @@ def test_json_is_the_documented_answer_and_the_same_bytes_again() -> None:
         assert {"concurrency", "throughput", "tps_user", "emitted_per_step"} <= row.keys()
         assert {"verify_tokens_per_request", "rejected_share"} <= row.keys()
         assert {"mean", "p05", "p50"} <= row["tps_user"].keys()
-    assert [f"warning: {text}" for text in answer["warnings"]] == first.stderr.splitlines()
+    said = [line for line in first.stderr.splitlines() if line != COMPILING]
+    assert [f"warning: {text}" for text in answer["warnings"]] == said
     assert answered(*QUESTION, "--json", "--workers", "1").stdout == first.stdout
+
+
+def test_fail_under_is_an_exit_code_and_no_other_answer(folder: Path) -> None:
+    plain = answered(*QUESTION, "--json")
+    carried = json.loads(plain.stdout)
+    most = max(row["capacity"] for row in carried["policies"] if row["policy"] == carried["recommended"])
+    for fewest, code in ((most, 0), (most + 1, 1)):
+        result = CliRunner().invoke(main, [*QUESTION, "--json", "--fail-under", str(fewest)])
+        assert result.exit_code == code
+        assert json.loads(result.stdout)["policies"] == carried["policies"]
+    assert f"{most} users are fewer than --fail-under {most + 1}" in result.stderr
 
 
 def test_out_writes_the_files_and_the_command_that_made_them(folder: Path) -> None:

@@ -14,8 +14,7 @@ RATES = [0.8, 0.7, 0.6, 0.5]
 
 @pytest.fixture(scope="module")
 def replay() -> Replay:
-    """Confidences that are honest: synthesised without calibration error."""
-    return Replay.of(synthesise(RATES, requests=400, seed=5, ece=0.0))
+    return Replay.of(synthesise(RATES, requests=400, seed=5))
 
 
 def conditional(replay: Replay) -> np.ndarray:

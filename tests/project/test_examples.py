@@ -52,7 +52,8 @@ def examples() -> list[str]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a file of every name that an example uses."""
     monkeypatch.chdir(tmp_path)
-    synthesise([0.8, 0.7, 0.6], requests=60, seed=3, name="chat").save(tmp_path / "chat.parquet")
+    for name in ("chat", "mine"):
+        synthesise([0.8, 0.7, 0.6], requests=60, seed=3, name=name).save(tmp_path / f"{name}.parquet")
     for name in ("my.json", "mine.json"):
         roofline_profile("h100", "qwen3-8b").save(tmp_path / name)
     for name, source in {

@@ -68,6 +68,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
     trace = synthesise([0.8, 0.7, 0.6], requests=40, seed=2, output_tokens=60.0)
     profile = specsched.load_profile("h100-sxm_qwen3-8b_bf16_tp1")
     options: dict[str, Any] = {"requests": 40, "workers": 1, "policies": ["off", "fixed:3", "lagged:2"]}
+    options["prefill"] = "disaggregated"
     found = specsched.answer(trace, profile, 120.0, explore=True, **options)
     folder = tmp_path_factory.mktemp("real")
     page.write_answer(found, folder, "specsched simulate", page.Background(trace, profile))
