@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from trace_cases import made
 
+import specsched
 from specsched.calibration import fit_sts
 from specsched.calibration.metrics import sigmoid
 from specsched.errors import FormatError
@@ -73,3 +74,17 @@ def test_inspection_of_calibrations(tmp_path: Path) -> None:
     shifted = inspect_object(fit_sts(made(shift=1.0)))
     assert any("--method affine" in finding for finding in shifted["lint"])
     assert "no held-out report" in inspect_object(fit_sts(made(rows=20), holdout=0.0))["lint"][0]
+
+
+def test_what_is_printed_of_an_object_is_a_line() -> None:
+    trace = specsched.synthesise([0.8, 0.7], requests=40, seed=1)
+    profile = specsched.load_profile("h100-sxm_qwen3-8b_bf16_tp1")
+    result = specsched.simulate(trace, profile, "fixed:2", concurrency=4, requests=40)
+    for held in (trace, profile, specsched.fit_sts(trace), result):
+        assert len(repr(held)) < 120
+        assert "\n" not in repr(held)
+    frame = result.to_frame()
+    assert len(frame) == 1
+    assert frame["throughput [tokens/s]"][0] == result.summary["throughput"]
+    assert frame["TPOT p95 [ms]"][0] == pytest.approx(1000.0 / frame["speed of a user p05 [tokens/s]"][0])
+    assert "<table" in result._repr_html_()

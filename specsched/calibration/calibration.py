@@ -58,6 +58,10 @@ class Calibration:
         for name in ("fit_requests", "held_out_requests"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.int64))
 
+    def __repr__(self) -> str:
+        fitted = f"fitted on {len(self.fit_requests)} requests"
+        return f"<calibration {self.method}, {self.block_size} positions, {fitted}>"
+
     @property
     def block_size(self) -> int:
         """γ: positions this calibration covers."""

@@ -92,7 +92,8 @@ def simulate(ctx: click.Context, /, **options: Any) -> None:
         raise click.UsageError("--arrivals and --concurrency exclude each other: arrivals set the load", ctx)
     if not open_loop and options["sla"] is None and not options["concurrency"]:
         raise click.UsageError(
-            "give --sla S or --tpot-ms MS (how many users fit), --concurrency 1,2,4 (runs at those loads) or both",
+            "give --sla S or --tpot-ms MS (how many users fit), --concurrency 1,2,4 (runs at those loads), "
+            "or both",
             ctx,
         )
     capacity = options["sla"] is not None and not open_loop

@@ -111,6 +111,10 @@ class StepProfile:
     samples: list[Any] = field(default_factory=list)
     where: str = field(default="", repr=False)  # the file it was read from, for messages
 
+    def __repr__(self) -> str:
+        tokens = f"{len(self.verify.x)} points to {self.verify.x[-1]:,.0f} tokens"
+        return f"<profile {self.name}: {self.provenance.get('method', 'of unknown origin')}, {tokens}>"
+
     @property
     def label(self) -> str:
         """How messages name it: by its name, and by its file where that is called otherwise."""

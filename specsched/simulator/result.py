@@ -51,6 +51,34 @@ class SimResult:
     )  # totals of the whole run, for the laws
     backlog: Backlog | None = None  # of arrivals: whether the run is steady
 
+    def __repr__(self) -> str:
+        speed = self.summary.get("tps_user", {}).get("p05", float("nan"))
+        return (
+            f"<run of {self.policy}: {self.summary['requests']} requests, {self.summary['throughput']:.0f} "
+            f"tokens/s in all, p05 {speed:.1f} tokens/s per user>"
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """The summary in one row, units in the names of the columns."""
+        import pandas as pd
+
+        s = self.summary
+        row: dict[str, Any] = {"policy": self.policy, "lossless": self.lossless}
+        row["throughput [tokens/s]"] = s["throughput"]
+        for key, value in s["tps_user"].items():
+            row[f"speed of a user {key} [tokens/s]"] = value
+        for name, said in (("ttft", "TTFT"), ("tpot", "TPOT"), ("end_to_end", "end-to-end")):
+            for key, value in (s.get(f"{name}_seconds") or {}).items():
+                row[f"{said} {key} [ms]"] = 1e3 * value
+        row["emitted [tokens/step]"] = s["emitted_per_step"]
+        row["verified [tokens/request/step]"] = s["verify_tokens_per_request"]
+        row["drafts rejected [share]"] = s["rejected_share"]
+        row["step [ms]"] = 1e3 * s["step_seconds"]
+        return pd.DataFrame([row])
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame().T.to_html(header=False))
+
     @property
     def tps(self) -> np.ndarray:
         """float64[n]: speed of each measured request: tokens / (last token - first anchor ready)."""

@@ -111,6 +111,13 @@ class Trace:
         """Rows, that is anchors."""
         return len(self.request)
 
+    def __repr__(self) -> str:
+        kind = "synthetic" if self.synthetic else self.mode
+        return (
+            f"<trace {self.name}: {kind}, {len(self.request_ids):,} requests, {len(self):,} anchors, "
+            f"block {self.block_size}>"
+        )
+
     @property
     def block_size(self) -> int:
         """γ: draft positions per anchor."""

@@ -93,6 +93,9 @@ class Workload:
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
+    def __repr__(self) -> str:
+        return f"<workload {self.name}: {len(self):,} requests, {self.rate:.4g} requests/s>"
+
     def __len__(self) -> int:
         return len(self.arrival_seconds)
 

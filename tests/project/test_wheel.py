@@ -63,6 +63,11 @@ def test_the_wheel_holds_the_package_and_what_is_bundled(wheel: Path) -> None:
     assert "specsched/py.typed" in names
     for name in DOCUMENTS:
         assert f"specsched/documents/schemas/{name}.json" in names
+    assets = {path.name for path in (ROOT / "specsched" / "report" / "assets").iterdir()}
+    assert {"plotly-cartesian.min.js", "plotly-LICENSE.txt", "capacity.js", "page.css"} <= assets
+    assert {f"specsched/report/assets/{name}" for name in assets} <= set(names)
+    licences = {name.rsplit("/", 1)[1] for name in names if ".dist-info/licenses/" in name}
+    assert {"LICENSE", "THIRD_PARTY.md", "plotly-LICENSE.txt"} <= licences
     entry = (
         zipfile.ZipFile(wheel).read(f"specsched-{specsched.__version__}.dist-info/entry_points.txt").decode()
     )

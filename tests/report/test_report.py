@@ -108,6 +108,33 @@ def test_grid_aligns_every_column() -> None:
     assert lines == ["           two", "a        lines", "------  ------", "x            1", "longer  12,345"]
 
 
+def test_a_table_wider_than_the_terminal_goes_on_below_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    from specsched.report import text
+
+    header, rows = ["name", *"abcdefgh"], [["one", *("1234567" for _ in range(8))]]
+    whole = text.grid(header, rows)
+    monkeypatch.setattr(text, "_columns", lambda: 40)
+    narrow = text.grid(header, rows)
+    assert max(map(len, narrow.splitlines())) <= 40 < max(map(len, whole.splitlines()))
+    assert narrow.count("one") == len(narrow.split("\n\n")) == 3
+    assert narrow.count("1234567") == whole.count("1234567") == 8
+
+
+def test_warnings_stand_in_order_of_what_they_are_worth() -> None:
+    from specsched.report.page.worth import by_worth
+
+    said = [
+        "policy early-stop waits for the present confidences, which profile 'p' prices at nothing",
+        "profile 'p' is composed from separately measured kernels, not measured as a step",
+        "something that nobody knows",
+        "trace 't' is synthetic: no drafter was run to make it",
+        "profile 'p' has no cost for passes that off needs at 3 users",
+    ]
+    found = by_worth([*said, said[0]])
+    assert sorted(found) == sorted(said), "each once, none lost"
+    assert [found.index(said[i]) for i in (4, 3, 1, 0)] == sorted(found.index(said[i]) for i in (4, 3, 1, 0))
+
+
 # --------------------------------------------------------------------------- plots
 
 
