@@ -27,6 +27,9 @@ from .values import Real, Whole
     ),
     click.option("--ttft-ms", type=Real(above=0), metavar="MS", help="Longest time to the first token."),
     click.option("--gpu-cost", type=Real(above=0), metavar="C", help="Cost of a GPU hour, in any currency."),
+    click.option(
+        "--currency", metavar="NAME", help="What --gpu-cost is in, for tables and the page; for example EUR."
+    ),
     inputs.fraction_option,
     inputs.policy_option,
     inputs.calibration_option,
@@ -118,4 +121,6 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
             ranks_per_group=options["ranks_per_group"],
             **inputs.serving_options(options),
         )
+    if options["currency"]:
+        document["currency"] = options["currency"]
     finish(ctx, given, document, "plan", options)

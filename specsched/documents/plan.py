@@ -124,6 +124,7 @@ class Plan(TypedDict):
     trace: str
     gpus_per_engine: int
     gpu_cost_per_hour: float | None
+    currency: NotRequired[Annotated[str, "of all costs, as it was named"]]
     recommended: Annotated[str | None, "the lossless policy of fewest engines"]
     headline: str
     recommended_runs_in: RunsIn | None

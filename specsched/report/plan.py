@@ -47,7 +47,8 @@ def fleet_rows(plan: Row) -> tuple[list[str], list[list[str]]]:
     """Header and cells of the first table: GPUs and cost."""
     costs = any("cost_per_hour" in row for row in plan["policies"])
     header = ["policy", "GPUs", "interval", "engines", "users\nper engine", "binds", "at the\nSLA"]
-    header += ["cost\nper hour", "per million\ntokens"] if costs else []
+    money = plan.get("currency") or "cost"
+    header += [f"{money}\nper hour", "per million\ntokens"] if costs else []
     rows = []
     for row in by_gpus(plan):
         cells = [

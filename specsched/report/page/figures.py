@@ -109,10 +109,12 @@ def profile_figure(profile: StepProfile, knee: int | None, cliffs: Iterable[Row]
         shown |= {"mode": "markers", "text": said, "hovertemplate": "%{x:,} tokens<br>%{text}<extra></extra>"}
         shown["marker"]["symbol"] = "triangle-up"
         data.append(shown)
+    steep = float(ms.max()) > 8.0 * max(float(ms.min()), 1e-12)
     marks = [upright(at, text) for at, text in ((knee, "knee"), (limit, "capture limit")) if at]
     layout = {
         "xaxis": _logarithmic("tokens in the pass (anchors and drafts)"),
-        "yaxis": axis("ms per pass", rangemode="tozero"),
+        # Where passes differ by much, the short ones, which matter most, would lie on the axis.
+        "yaxis": axis("ms per pass", **({"type": "log"} if steep else {"rangemode": "tozero"})),
         "shapes": [shape for shape, _ in marks],
         "annotations": _on_log(words for _, words in marks),
     }
