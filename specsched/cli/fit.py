@@ -9,8 +9,9 @@ import click
 
 from ..errors import SpecschedError
 from . import inputs
+from .made_with import made_with
 from .options import Command, check_outputs, file_option, json_option, out_option
-from .output import echo, print_json, warn, wrote
+from .output import command_line, echo, print_json, warn, wrote
 from .values import Real, Whole
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def fit(
       specsched fit sweep.csv --profile table.json --prompt-tokens 256 --output-tokens 512 --out fitted
       specsched fit sweep.csv adaptive.json --arm adaptive.json=lagged:2 --policy fixed:3 -o mine.json
     """
-    names = ("fit.json", "fit.png", "profile.json", "trace.parquet")
+    names = ("report.html", "fit.json", "fit.png", "profile.json", "trace.parquet")
     check_outputs(out, *names)
     if trace_output is not None and trace_output.suffix != ".parquet":
         raise SpecschedError(f"{trace_output} does not end in .parquet; a trace is a Parquet file")
@@ -226,12 +227,14 @@ def _write(
         return
     from ..files.output import write_json
     from ..report.fit import fit_png
+    from ..report.page import fit_page, write_page
     from ..report.pictures import write_picture
 
     write_json(out / "fit.json", document)
     write_picture(out / "fit.png", fit_png(document))
+    page = fit_page(document, made_with(), command_line(click.get_current_context()))
     profile.save(out / "profile.json")
-    written = [out / "fit.json", out / "fit.png", out / "profile.json"]
+    written = [write_page(out, page), out / "fit.json", out / "fit.png", out / "profile.json"]
     if trace is not None:
         trace.save(out / "trace.parquet")
         written.append(out / "trace.parquet")

@@ -13,17 +13,23 @@ COLOURS = (BLUE, RED, GREEN, ORANGE, VIOLET, BROWN, PINK, SKY)
 
 def fit_text(found: dict[str, Any]) -> str:
     """A `specsched/fit/1` document as text."""
-    parts = [found["headline"], "Found (95 %):", _unknowns(found["unknowns"]), "Measured and fitted:"]
-    parts += [_runs(found["runs"]), paragraph(_errors(found["errors"]))]
+    parts = [
+        found["headline"],
+        "Found (95 %):",
+        grid(*unknown_rows(found["unknowns"])),
+        "Measured and fitted:",
+    ]
+    parts += [grid(*run_rows(found["runs"])), paragraph(errors_line(found["errors"]))]
     if found["predictions"]:
         parts += ["Predicted, in the setting of these runs (95 % of what the fit leaves open):"]
-        parts.append(_predictions(found["predictions"]))
+        parts.append(grid(*prediction_rows(found["predictions"])))
     notes = [paragraph(text, "assumed: ") for text in found["assumed"]]
     notes += [paragraph(text, "warning: ") for text in found["warnings"]]
     return "\n\n".join([*parts, "\n".join(notes)])
 
 
-def _unknowns(rows: list[dict[str, Any]]) -> str:
+def unknown_rows(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells: each unknown, and whether the runs determine it."""
     body = []
     for row in rows:
         digits = 3 if abs(row["value"]) < 10 else 1
@@ -36,10 +42,11 @@ def _unknowns(rows: list[dict[str, Any]]) -> str:
                 row["determined"],
             ]
         )
-    return grid(["", "value", "interval", "by the runs"], body)
+    return ["", "value", "interval", "by the runs"], body
 
 
-def _runs(rows: list[dict[str, Any]]) -> str:
+def run_rows(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells: each figure of each run, measured and fitted."""
     body = [
         [
             f"{row['policy']}, {row['users']}" + (f", {row['text']}" if row["text"] else ""),
@@ -51,10 +58,11 @@ def _runs(rows: list[dict[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    return grid(["policy, users", "what", "measured", "fitted", "off by", "left out,\noff by"], body)
+    return ["policy, users", "what", "measured", "fitted", "off by", "left out,\noff by"], body
 
 
-def _errors(errors: dict[str, Any]) -> str:
+def errors_line(errors: dict[str, Any]) -> str:
+    """How far fitted figures are from measured ones, in two sentences."""
     return (
         f"Fitted figures are off by {errors['median']:.1%} in the median and {errors['p90']:.1%} at "
         "90 %; a run's "
@@ -63,7 +71,8 @@ def _errors(errors: dict[str, Any]) -> str:
     )
 
 
-def _predictions(rows: list[dict[str, Any]]) -> str:
+def prediction_rows(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells: a policy at a load, with what the fit leaves open."""
     body = [
         [
             row["policy"],
@@ -77,7 +86,7 @@ def _predictions(rows: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     head = ["policy", "users", "tokens/s\nof a user", "", "in all", "", "verified\nper request"]
-    return grid(head, body)
+    return head, body
 
 
 def fit_png(found: dict[str, Any]) -> bytes:

@@ -116,7 +116,7 @@ def test_a_table_wider_than_the_terminal_goes_on_below_itself(monkeypatch: pytes
     monkeypatch.setattr(text, "_columns", lambda: 40)
     narrow = text.grid(header, rows)
     assert max(map(len, narrow.splitlines())) <= 40 < max(map(len, whole.splitlines()))
-    assert narrow.count("one") == len(narrow.split("\n\n")) == 3
+    assert narrow.count("one") == len(narrow.split("\n\n")) == 2
     assert narrow.count("1234567") == whole.count("1234567") == 8
 
 
@@ -262,3 +262,21 @@ def test_the_plan_page_is_whole_and_fetches_nothing(tmp_path: Path) -> None:
     whole_and_alone((tmp_path / "report.html").read_text())
     assert json.loads((tmp_path / "plan.json").read_text()) == plan()
     assert plots.plan_png(plan()) == (tmp_path / "plan.png").read_bytes()
+
+
+def test_the_page_of_a_fit_is_whole() -> None:
+    run = {"source": "f", "policy": "off", "text": None, "error": 0.01, "left_out_error": 0.02}
+    runs = [
+        {**run, "users": users, "what": what, "measured": 90.0, "fitted": 91.0}
+        for users in (1, 8)
+        for what in ("user", "total", "length")
+    ]
+    predicted = {"policy": "lagged:2", "users": 8, "user": 120.0, "user_interval": [110.0, 130.0]}
+    predicted |= {"total": 960.0, "total_interval": [900.0, 1000.0], "verified": 3.0}
+    unknown = {"label": "host <b>", "value": 1.0, "unit": "ms", "interval": [0.5, 2.0], "determined": "yes"}
+    errors = {"median": 0.01, "p90": 0.02, "left_out_median": 0.02, "left_out_p90": 0.03, "noise_factor": 1.0}
+    document = {"headline": "It fits.", "unknowns": [unknown], "runs": runs, "errors": errors}
+    document |= {"predictions": [predicted], "assumed": ["that"], "warnings": ["this"]}
+    text = page.fit_page(document)
+    whole_and_alone(text)
+    assert "host &lt;b&gt;" in text
