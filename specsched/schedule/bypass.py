@@ -33,6 +33,9 @@ class Bypass(Lagged):
     family = "bypass"
     code = kernels.BYPASS
     colour = "#CC79A7"
+    meaning = (
+        "lagged that stops drafting for a request, or a step, where it does not pay, and probes to come back"
+    )
 
     def __init__(
         self,
