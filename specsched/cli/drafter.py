@@ -18,6 +18,7 @@ from .models import (
     length_option,
     max_prompt_option,
     prompts_option,
+    sampling_options,
     target_option,
     temperature_option,
     usable_device,
@@ -56,6 +57,7 @@ def drafter() -> None:
 @prompts_option
 @click.option("--policy", default="fixed", show_default=True, metavar="POLICY", help="Verification policy.")
 @temperature_option(0.0)
+@sampling_options
 @length_option(128)
 @batch_option(16)
 @click.option("--profile", metavar="PROFILE", help="Step profile, for policies that weigh costs.")
@@ -70,6 +72,9 @@ def evaluate(
     prompts: Path,
     policy: str,
     temperature: float,
+    top_k: int,
+    top_p: float,
+    greedy_draft: bool,
     max_tokens: int,
     batch: int,
     profile: str | None,
@@ -91,6 +96,7 @@ def evaluate(
     from ..calibration import load_calibration
     from ..profile import load_profile
     from ..torch_side.engine.evaluation import evaluate as run
+    from ..torch_side.engine.sampling import Sampling
 
     with Progress("request", workers=False) as progress:
         found = run(
@@ -98,7 +104,7 @@ def evaluate(
             drafter,
             prompts,
             policy=policy,
-            temperature=temperature,
+            sampling=Sampling(temperature, top_k, top_p, greedy_draft),
             max_tokens=max_tokens,
             seed=seed,
             max_batch=batch,

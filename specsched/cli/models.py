@@ -10,7 +10,7 @@ import click
 
 from ..errors import SpecschedError, quoted
 from ..extras import extra_module
-from .values import Temperature, Whole
+from .values import Real, Temperature, Whole
 
 Decorator = Callable[[Any], Any]
 
@@ -57,6 +57,33 @@ def temperature_option(default: float) -> Decorator:
         metavar="T",
         help="Sampling temperature.",
     )
+
+
+def sampling_options(command: Any) -> Any:
+    """`--top-k`, `--top-p` and `--greedy-draft`."""
+    for option in (
+        click.option(
+            "--greedy-draft", is_flag=True, help="Draft the first choice at any temperature, as engines do."
+        ),
+        click.option(
+            "--top-p",
+            type=Real(above=0, maximum=1),
+            default=1.0,
+            show_default=True,
+            metavar="P",
+            help="Of the likeliest tokens those that hold P (target and drafter).",
+        ),
+        click.option(
+            "--top-k",
+            type=Whole(0, 10**6),
+            default=0,
+            show_default=True,
+            metavar="K",
+            help="Of the likeliest tokens K (target and drafter; 0: all).",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 def length_option(default: int, least: int = 1) -> Decorator:

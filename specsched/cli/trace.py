@@ -19,6 +19,7 @@ from .models import (
     length_option,
     max_prompt_option,
     prompts_option,
+    sampling_options,
     target_option,
     temperature_option,
     usable_device,
@@ -227,6 +228,7 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
     help="Every position, or the steps taken.",
 )
 @temperature_option(1.0)
+@sampling_options
 @length_option(200, least=2)
 @click.option(
     "--samples",

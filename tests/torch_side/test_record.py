@@ -22,6 +22,7 @@ from specsched.calibration.metrics import sigmoid
 from specsched.errors import TraceError
 from specsched.torch_side.engine.engine import Request
 from specsched.torch_side.engine.evaluation import generate
+from specsched.torch_side.engine.sampling import Sampling
 from specsched.torch_side.recording import coupling, recorder
 from specsched.torch_side.recording.coupling import dense_rows, sample_texts
 from specsched.torch_side.recording.recorder import record
@@ -57,9 +58,10 @@ def over_threshold(confidence):
 
 def recorded(target, drafter, count, seed):
     keys = list(range(count))
-    texts = sample_texts(target, (0, 1), 3, [PROMPT] * count, keys, LENGTH, TEMPERATURE, seed)
+    texts = sample_texts(target, (0, 1), 3, [PROMPT] * count, keys, LENGTH, Sampling(TEMPERATURE), seed)
     return texts, [
-        dense_rows(target, drafter, t, TEMPERATURE, seed, k) for t, k in zip(texts, keys, strict=True)
+        dense_rows(target, drafter, t, Sampling(TEMPERATURE), seed, k)
+        for t, k in zip(texts, keys, strict=True)
     ]
 
 
@@ -169,7 +171,7 @@ def test_a_wrong_coupling_would_be_noticed(both, monkeypatch):
 
 def test_recorded_text_is_the_targets_own_and_accepted_drafts_are_it():
     target = make_target()
-    texts = sample_texts(target, (0, 1), 3, [PROMPT] * 2000, list(range(2000)), 4, TEMPERATURE, 3)
+    texts = sample_texts(target, (0, 1), 3, [PROMPT] * 2000, list(range(2000)), 4, Sampling(TEMPERATURE), 3)
     outputs = [t.tokens[t.prompt : t.prompt + 3].tolist() for t in texts]
     law = exact_law(target, PROMPT, 3, TEMPERATURE)
     assert fit_p_value(np.bincount(text_index(outputs), minlength=VOCAB**3), law) > LEVEL
@@ -183,8 +185,8 @@ def test_recorded_text_is_the_targets_own_and_accepted_drafts_are_it():
 def test_at_temperature_0_accepted_counts_matching_greedy_tokens():
     target = make_target(seed=3, scale=0.5)
     drafter = make_draft(target, block_size=3, seed=5)
-    (text,) = sample_texts(target, (0, 1), 3, [[1, 2]], [0], 12, 0.0, 0)
-    rows = dense_rows(target, drafter, text, 0.0, 0, 0)
+    (text,) = sample_texts(target, (0, 1), 3, [[1, 2]], [0], 12, Sampling(0.0), 0)
+    rows = dense_rows(target, drafter, text, Sampling(0.0), 0, 0)
     output = text.tokens[2:].tolist()
     (engine,) = generate(target, drafter, [Request((1, 2), 12)], temperature=0)
     assert engine.output_ids == output[:12]

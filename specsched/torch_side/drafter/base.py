@@ -24,6 +24,9 @@ from ..target.decoder import RMSNorm, Target, frequencies, rotate
 from .config import DrafterConfig
 from .heads import ConfidenceHead, MarkovHead
 
+Law = Callable[[Tensor], Tensor]
+"""Draft logits float32[R, Vd] -> the law drafts are drawn from, float32[R, Vd]."""
+
 Sampler = Callable[[int, Tensor], Tensor]
 """(position k from 0, probabilities float32[R, V]) -> tokens int64[R]: replaces the drafter's own drawing."""
 
@@ -258,12 +261,14 @@ class Drafter(nn.Module):
         generator: torch.Generator | None = None,
         sampler: Sampler | None = None,
         slots: Tensor | None = None,
+        law: Law | None = None,
     ) -> DraftBlock:
         """Draft γ tokens after each of R anchors: anchor_tokens, anchor_positions int64[R].
 
         `slots` int64[R] says whose context each row reads (default row r reads slot r; a slot may serve many
         rows, as in dense recording). Tokens are drawn from `generator`, or by `sampler`, or are the argmax at
-        temperature 0. Raises SpecschedError when a context is shorter than its anchor position.
+        temperature 0. `law` makes the laws instead of `temperature`. Raises SpecschedError when a context is
+        shorter than its anchor position.
         """
         raise NotImplementedError
 
@@ -289,11 +294,13 @@ class Drafter(nn.Module):
         dtype = self.fc.weight.dtype
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
-    def probabilities(self, logits: Tensor, temperature: float) -> Tensor:
+    def probabilities(self, logits: Tensor, temperature: float, law: Law | None = None) -> Tensor:
         """Draft law over the whole vocabulary: logits[R, Vd] -> float32[R, V]; SpecschedError for NaN."""
         logits = logits.float()
         self._refuse_nan(logits, "draft logits")
-        if temperature == 0:
+        if law is not None:
+            p = law(logits)
+        elif temperature == 0:
             p = F.one_hot(logits.argmax(-1), logits.shape[-1]).float()
         else:
             p = (logits / temperature).softmax(-1)

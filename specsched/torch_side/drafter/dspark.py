@@ -23,6 +23,7 @@ from .base import (
     DraftBlock,
     DraftContext,
     Drafter,
+    Law,
     Sampler,
     Teacher,
     TeacherBatch,
@@ -147,6 +148,7 @@ class DSpark(Drafter):
         generator: torch.Generator | None = None,
         sampler: Sampler | None = None,
         slots: Tensor | None = None,
+        law: Law | None = None,
     ) -> DraftBlock:
         """See `Drafter.draft`."""
         slots = torch.arange(len(anchor_tokens), device=anchor_tokens.device) if slots is None else slots
@@ -169,10 +171,10 @@ class DSpark(Drafter):
             else:
                 stats = draft_stats(step) if self.config.confidence_draft_stats else None
                 confidences.append(self.confidence_head(hidden[:, k], embedded, stats))
-            law = self.probabilities(step, temperature)
-            previous = self._draw(k, law, generator, sampler)
+            p = self.probabilities(step, temperature, law)
+            previous = self._draw(k, p, generator, sampler)
             tokens.append(previous)
-            laws.append(law)
+            laws.append(p)
             logits.append(step)
         return self._block(tokens, laws, confidences, logits)
 

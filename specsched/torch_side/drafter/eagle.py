@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...errors import SpecschedError
 from ..target.decoder import MLP, RMSNorm
-from .base import Attention, DraftBlock, DraftContext, Drafter, Sampler, Teacher, TeacherBatch
+from .base import Attention, DraftBlock, DraftContext, Drafter, Law, Sampler, Teacher, TeacherBatch
 from .base import peak_confidence as _peak
 from .config import DrafterConfig
 
@@ -112,6 +112,7 @@ class Eagle3(Drafter):
         generator: torch.Generator | None = None,
         sampler: Sampler | None = None,
         slots: Tensor | None = None,
+        law: Law | None = None,
     ) -> DraftBlock:
         """See `Drafter.draft`; an anchor needs at least one token before it."""
         slots = torch.arange(len(anchor_tokens), device=anchor_tokens.device) if slots is None else slots
@@ -131,10 +132,10 @@ class Eagle3(Drafter):
         for k in range(self.block_size):
             feature, own = self._step(previous.unsqueeze(1), feature, start + k, pair, visible, own)
             step = self.base_logits(self.norm(feature.squeeze(1))).float()
-            law = self.probabilities(step, temperature)
-            previous = self._draw(k, law, generator, sampler)
+            p = self.probabilities(step, temperature, law)
+            previous = self._draw(k, p, generator, sampler)
             tokens.append(previous)
-            laws.append(law)
+            laws.append(p)
             confidences.append(_peak(step))
             logits.append(step)
         return self._block(tokens, laws, confidences, logits)

@@ -29,7 +29,7 @@ from ... import schedule
 from ...calibration.metrics import sigmoid
 from ...errors import PolicyError, SpecschedError
 from ..target.decoder import Target
-from .sampling import ACCEPT, DRAFT, EMIT, draw, laws, residual, uniforms
+from .sampling import ACCEPT, DRAFT, EMIT, Sampling, draw, residual, uniforms
 
 if TYPE_CHECKING:
     from ..drafter.base import DraftBlock, DraftContext, Drafter
@@ -123,7 +123,8 @@ class _Row:
 class Engine:
     """Serves requests on one target and drafter under one policy.
 
-    policy: a name or a `schedule` policy object. Policies that weigh costs need `profile`.
+    policy: a name or a `schedule` policy object. Policies that weigh costs need `profile`. `sampling`
+    replaces `temperature`.
     `drafter` may be None for `off`. `capacity`: tokens a slot holds, prompt and drafts included.
     Finished requests are appended to `finished`, timings of every step to `timings`.
     """
@@ -135,6 +136,7 @@ class Engine:
         policy: str | schedule.Policy = "fixed",
         *,
         temperature: float = 1.0,
+        sampling: Sampling | None = None,
         seed: int = 0,
         max_batch: int = 16,
         capacity: int = 1024,
@@ -154,7 +156,7 @@ class Engine:
         if self.policy.weighs_costs and profile is None:
             raise PolicyError(f"policy {self.policy.name} weighs costs; give the profile they come from")
         self.target, self.drafter, self.gamma = target, drafter, gamma
-        self.temperature, self.seed = temperature, seed
+        self.sampling, self.seed = sampling or Sampling(temperature), seed
         self.profile, self.calibration = profile, calibration
         self.layers = tuple(drafter.target_layer_ids) if drafter is not None and self.policy.drafts else ()
         self.cache = target.new_cache(max_batch, capacity)
@@ -224,9 +226,8 @@ class Engine:
             self.context.clear(torch.tensor([row.slot for row in new]))
         with self._clock.measure("prefill"):
             hidden, features = self.target(tokens, slots, position, self.cache, self.layers)
-            law = laws(
-                self.target.precise_logits(hidden[(counts.cumsum(0) - 1).to(hidden.device)]), self.temperature
-            )
+            last = hidden[(counts.cumsum(0) - 1).to(hidden.device)]
+            law = self.sampling.target_law(self.target.precise_logits(last))
         self._observe(slots, position, features, tokens)
         first = draw(law, self._uniform(EMIT, new, -1, 1)[:, 0]).tolist()
         for row, token in zip(new, first, strict=True):
@@ -246,7 +247,7 @@ class Engine:
                 torch.tensor([row.anchor for row in self.rows], device=device),
                 torch.tensor([row.position for row in self.rows], device=device),
                 self.context,
-                temperature=self.temperature,
+                law=self.sampling.draft_law,
                 sampler=lambda k, law: draw(law, u[:, k]),
                 slots=torch.tensor([row.slot for row in self.rows], device=device),
             )
@@ -285,7 +286,7 @@ class Engine:
         slots = torch.tensor([row.slot for row in self.rows]).unsqueeze(1).expand_as(position)
         with self._clock.measure("verify"):
             hidden, features = self.target(inputs[keep], slots[keep], position[keep], self.cache, self.layers)
-            return laws(self.target.precise_logits(hidden), self.temperature), features
+            return self.sampling.target_law(self.target.precise_logits(hidden)), features
 
     def _commit(self, block: DraftBlock | None, lengths: np.ndarray, law: Tensor, features: Tensor) -> None:
         """Accept, correct, roll the caches back to what is settled, move the anchors."""

@@ -17,6 +17,7 @@ from ..drafter.dspark import load_drafter
 from ..target.decoder import Target
 from ..target.weights import load_target
 from .engine import Calibrated, Costs, Engine, Output, Request, Round, StepTiming
+from .sampling import Sampling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,6 +43,7 @@ def generate(
     policy: str | schedule.Policy = "fixed",
     *,
     temperature: float = 1.0,
+    sampling: Sampling | None = None,
     seed: int = 0,
     max_batch: int = 16,
     profile: Costs | None = None,
@@ -50,8 +52,8 @@ def generate(
 ) -> list[Output]:
     """Answer all requests, at most `max_batch` at a time; outputs in the order of `requests`.
 
-    The text depends on (seed, request key, policy, temperature) and, beyond rounding, not on the batch.
-    `progress` is called as (answered, of how many) whenever a request is.
+    `sampling` replaces `temperature`. The text depends on (seed, request key, policy, sampling) and, beyond
+    rounding, not on the batch. `progress` is called as (answered, of how many) whenever a request is.
     """
     gamma = 0 if drafter is None else drafter.block_size
     longest = max((len(r.prompt_ids) + r.max_tokens for r in requests), default=0)
@@ -60,6 +62,7 @@ def generate(
         drafter,
         policy,
         temperature=temperature,
+        sampling=sampling,
         seed=seed,
         max_batch=max(1, min(max_batch, len(requests))),
         capacity=longest + gamma + 1,
@@ -83,6 +86,7 @@ def evaluate(
     *,
     policy: str | schedule.Policy = "fixed",
     temperature: float = 0.0,
+    sampling: Sampling | None = None,
     max_tokens: int = 128,
     seed: int = 0,
     max_batch: int = 16,
@@ -117,6 +121,7 @@ def evaluate(
         requests,
         policy,
         temperature=temperature,
+        sampling=sampling,
         seed=seed,
         max_batch=max_batch,
         profile=profile,

@@ -6,6 +6,8 @@ which other requests share its batch, nor on the policy.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,6 +19,51 @@ DRAFT, ACCEPT, EMIT, RESIDUAL, TARGET = range(5)
 text."""
 LEAST_TEMPERATURE = 1e-6
 """Below it logits in float32, divided by the temperature, leave their range; 0 is greedy."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn, of the target and of the drafter alike.
+
+    top_k (0: all) and top_p (1: all) cut both laws, as engines do; the text keeps the target's law so cut
+    whatever the drafter's law is. `greedy_draft`: drafts are the drafter's first choice at any temperature,
+    the default of engines; its law is then one-hot, and acceptance another one.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    greedy_draft: bool = False
+
+    def __post_init__(self) -> None:
+        if self.top_k < 0 or not 0 < self.top_p <= 1:
+            raise SpecschedError(
+                f"top_k {self.top_k} and top_p {self.top_p:g} cut no law; give a whole number from 0 (all "
+                "tokens) and a share above 0, at most 1"
+            )
+
+    def target_law(self, logits: Tensor) -> Tensor:
+        """The law the text is drawn from: logits [..., V] -> float32[..., V]."""
+        return cut(laws(logits, self.temperature), self.top_k, self.top_p)
+
+    def draft_law(self, logits: Tensor) -> Tensor:
+        """The law drafts are drawn from: logits [..., Vd] -> float32[..., Vd]."""
+        return laws(logits, 0) if self.greedy_draft else self.target_law(logits)
+
+
+def cut(law: Tensor, top_k: int, top_p: float) -> Tensor:
+    """The law without its tail, normalised: of the `top_k` largest (0: all) the fewest that together hold
+    `top_p` of what those hold. Of equals the first tokens stay. float32[..., V]."""
+    if top_k == 0 and top_p == 1:
+        return law
+    falling, order = law.sort(dim=-1, descending=True, stable=True)
+    if top_k:
+        falling[..., top_k:] = 0
+    before = falling.cumsum(-1) - falling
+    kept = torch.where(before < top_p * falling.sum(-1, keepdim=True), falling, 0)
+    # The largest stays, whatever rounding makes of `before`.
+    kept[..., 0] = falling[..., 0]
+    return torch.zeros_like(law).scatter_(-1, order, kept / kept.sum(-1, keepdim=True))
 
 
 def laws(logits: Tensor, temperature: float) -> Tensor:

@@ -24,7 +24,7 @@ from ...errors import TraceError
 from ...files.archive import check_archive
 from ...files.output import atomic_write, damaged
 from ..drafter.base import Drafter
-from ..engine.sampling import ACCEPT, DRAFT, RESIDUAL, draw, laws, residual, uniforms
+from ..engine.sampling import ACCEPT, DRAFT, RESIDUAL, Sampling, draw, residual, uniforms
 from ..target.decoder import Target
 from ..training.sample import sample_responses
 
@@ -73,7 +73,7 @@ def sample_texts(
     prompts: Sequence[Sequence[int]],
     keys: Sequence[int],
     max_tokens: int,
-    temperature: float,
+    sampling: Sampling,
     seed: int,
 ) -> list[Text]:
     """Sample an answer to every prompt, and γ = `lookahead` tokens more; features of `layers`.
@@ -93,12 +93,12 @@ def sample_texts(
         target,
         prompts,
         max_tokens,
-        temperature,
-        seed,
+        seed=seed,
         keys=keys,
         lookahead=lookahead,
         feature_layers=layers,
         keep=keep,
+        sampling=sampling,
     )
     return [
         Text(
@@ -176,7 +176,7 @@ def check_rows(rows: list[Rows], counts: list[int], block_size: int) -> None:
 
 
 @torch.no_grad()
-def dense_rows(target: Target, drafter: Drafter, text: Text, temperature: float, seed: int, key: int) -> Rows:
+def dense_rows(target: Target, drafter: Drafter, text: Text, sampling: Sampling, seed: int, key: int) -> Rows:
     """A row for every output token of `text` but the last (it starts no step): n = answer - 1 of them."""
     n, gamma, device = text.answer - 1, drafter.block_size, target.device
     context = drafter.new_context(1, len(text.tokens))
@@ -187,12 +187,12 @@ def dense_rows(target: Target, drafter: Drafter, text: Text, temperature: float,
     accepted = np.zeros(n, np.int64)
     for start in range(0, n, CHUNK):
         rows = torch.arange(start, min(start + CHUNK, n), device=device)
-        coupled = _Coupled(target, text, rows, gamma, temperature, seed, key)
+        coupled = _Coupled(target, text, rows, gamma, sampling, seed, key)
         block = drafter.draft(
             text.tokens[text.prompt + rows],
             text.prompt + rows,
             context,
-            temperature=temperature,
+            law=sampling.draft_law,
             sampler=coupled,
             slots=torch.zeros_like(rows),
         )
@@ -206,13 +206,13 @@ class _Coupled:
     """The `sampler` of a draft call: draws the draft tokens of anchors `rows`, and counts acceptances."""
 
     def __init__(
-        self, target: Target, text: Text, rows: Tensor, gamma: int, temperature: float, seed: int, key: int
+        self, target: Target, text: Text, rows: Tensor, gamma: int, sampling: Sampling, seed: int, key: int
     ) -> None:
         self.rows = rows
         self.output = text.tokens[text.prompt :]
         self.first = int(rows[0]) + 1
         ahead = text.hidden[self.first : int(rows[-1]) + gamma + 1]
-        self.law = laws(target.precise_logits(ahead), temperature)
+        self.law = sampling.target_law(target.precise_logits(ahead))
         self.alive = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         self.accepted = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
         keys, at = np.full(len(rows), key), rows.cpu().numpy()

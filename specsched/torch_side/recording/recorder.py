@@ -29,6 +29,7 @@ from ..drafter.dspark import load_drafter
 from ..engine.engine import Request
 from ..engine.evaluation import generate
 from ..engine.prompts import ids_of, read_prompts
+from ..engine.sampling import Sampling
 from ..target.decoder import Target
 from ..target.weights import load_target
 from ..training.sample import prompt_ids
@@ -50,6 +51,14 @@ class Settings:
     max_prompt: int | None = None
     batch: int = 32
     domain: str | None = None
+    top_k: int = 0
+    top_p: float = 1.0
+    greedy_draft: bool = False
+
+    @property
+    def sampling(self) -> Sampling:
+        """How tokens are drawn."""
+        return Sampling(self.temperature, self.top_k, self.top_p, self.greedy_draft)
 
 
 def record(
@@ -74,17 +83,18 @@ def record(
     several "turns" is a conversation whose later turns follow the target's own replies, a request each.
     `settings` are the fields of `Settings`: mode ("dense" or "sequential"), temperature, max_tokens, seed,
     samples (passes over the prompts, each with other random numbers), max_prompt (longer prompts, in tokens,
-    are left out), batch, domain (of rows that name none). `anchors` stops at the first batch that reaches as
-    many. `progress` is called as (requests, None, what) after every request. `about` and `licence` go into
-    the metadata; `names` = (target, drafter) names there. `texts`: a folder where sampled texts are kept
-    (dense mode): other drafters with the same layers and block size then meet the very same texts, and
-    nothing is sampled twice.
+    are left out), batch, domain (of rows that name none), top_k, top_p and greedy_draft (see `Sampling`).
+    `anchors` stops at the first batch that reaches as many. `progress` is called as (requests, None, what)
+    after every request. `about` and `licence` go into the metadata; `names` = (target, drafter) names there.
+    `texts`: a folder where sampled texts are kept (dense mode): other drafters with the same layers and
+    block size then meet the very same texts, and nothing is sampled twice.
 
     Parts are kept in the folder `<out>.parts` (see `parts.py`); calling again with the same settings goes on
     there, with others raises `TraceError`. Answers of one token have an anchor with nothing after it, hence
     no rows.
     """
     s = Settings(**settings)
+    _ = s.sampling  # refuses what is none
     if s.mode not in ("dense", "sequential"):
         raise TraceError(f"mode is {s.mode!r}; it must be 'dense' or 'sequential'")
     if s.max_tokens < 2 or s.samples < 1 or s.batch < 1:
@@ -130,6 +140,9 @@ def record(
         "target": target_name,
         "drafter": drafter_name,
         "temperature": s.temperature,
+        "top_k": s.top_k,
+        "top_p": s.top_p,
+        "draft_sampling": "greedy" if s.greedy_draft else "sampled",
         "seed": s.seed,
         "confidence_sees_token": False,
         "licence": licence,
@@ -233,7 +246,7 @@ def _dense_turn(
     for text, key in zip(library.texts(prompts, keys), keys, strict=True):
         rows = parts.load_request(key)
         if rows is None:
-            rows = dense_rows(target, drafter, text, s.temperature, s.seed, key)
+            rows = dense_rows(target, drafter, text, s.sampling, s.seed, key)
             parts.save_request(key, rows)
         made.append((rows, text.tokens[text.prompt : text.prompt + text.answer].tolist()))
         told(len(made))
@@ -254,12 +267,13 @@ class _Library:
 
         def sample() -> list[Text]:
             layers, ahead = self.layers, self.lookahead
-            return sample_texts(target, layers, ahead, prompts, keys, s.max_tokens, s.temperature, s.seed)
+            return sample_texts(target, layers, ahead, prompts, keys, s.max_tokens, s.sampling, s.seed)
 
         if self.folder is None:
             return sample()
         depends = [target.config.name, str(target.dtype), self.layers, self.lookahead, s.max_tokens]
         depends += [s.temperature, s.seed, prompts, keys]
+        depends += [s.top_k, s.top_p] if s.top_k or s.top_p < 1 else []
         path = self.folder / f"{hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:16]}.texts"
         if path.is_file():
             config = target.config
@@ -280,7 +294,7 @@ def _sequential_turn(
 ) -> Turn:
     requests = [Request(tuple(ids), s.max_tokens, key) for ids, key in zip(prompts, keys, strict=True)]
     outputs = generate(
-        target, drafter, requests, "fixed", temperature=s.temperature, seed=s.seed, max_batch=s.batch
+        target, drafter, requests, "fixed", sampling=s.sampling, seed=s.seed, max_batch=s.batch
     )
     gamma = drafter.block_size
     return [

@@ -20,7 +20,7 @@ from ...errors import SpecschedError
 from ...files.archive import check_archive
 from ...files.output import atomic_write, damaged
 from ..engine.prompts import Prompt
-from ..engine.sampling import TARGET, draw, laws, uniforms
+from ..engine.sampling import TARGET, Sampling, draw, uniforms
 from ..target.cache import KVCache
 from ..target.decoder import Target
 
@@ -41,14 +41,16 @@ def sample_responses(
     lookahead: int = 0,
     feature_layers: tuple[int, ...] = (),
     keep: Keep | None = None,
+    sampling: Sampling | None = None,
 ) -> list[list[int]]:
     """One response (ids, the stop token included) for each prompt, all decoded side by side.
 
     Response i draws the uniforms of request `keys[i]` (default i), so its text depends on its neighbours
     only through rounding. `lookahead` more tokens are sampled after the end (what a verify pass past the
     end would see).
-    `keep` sees every forward's outputs, prompts included.
+    `keep` sees every forward's outputs, prompts included. `sampling` replaces `temperature`.
     """
+    sampling = sampling or Sampling(temperature)
     if not prompts or min(map(len, prompts)) == 0:
         raise SpecschedError("sampling needs at least one prompt and no empty ones")
     n, stop = len(prompts), set(target.config.eos_token_ids)
@@ -62,7 +64,7 @@ def sample_responses(
     step = 0
     while True:
         u = uniforms(seed, TARGET, names[owner], np.full(len(owner), step), 1)[:, 0]
-        tokens = draw(laws(target.precise_logits(hidden), temperature), u.to(target.device)).cpu()
+        tokens = draw(sampling.target_law(target.precise_logits(hidden)), u.to(target.device)).cpu()
         for slot, token in enumerate(tokens.tolist()):
             who = owner[slot]
             out[who].append(token)
