@@ -21,6 +21,7 @@ from .models import (
     sampling_options,
     target_option,
     temperature_option,
+    thinking_option,
     usable_device,
 )
 from .options import (
@@ -58,6 +59,7 @@ def drafter() -> None:
 @click.option("--policy", default="fixed", show_default=True, metavar="POLICY", help="Verification policy.")
 @temperature_option(0.0)
 @sampling_options
+@thinking_option
 @length_option(128)
 @batch_option(16)
 @click.option("--profile", metavar="PROFILE", help="Step profile, for policies that weigh costs.")
@@ -75,6 +77,7 @@ def evaluate(
     top_k: int,
     top_p: float,
     greedy_draft: bool,
+    thinking: bool | None,
     max_tokens: int,
     batch: int,
     profile: str | None,
@@ -106,6 +109,7 @@ def evaluate(
             policy=policy,
             sampling=Sampling(temperature, top_k, top_p, greedy_draft),
             max_tokens=max_tokens,
+            thinking=thinking,
             seed=seed,
             max_batch=batch,
             profile=load_profile(profile) if profile is not None else None,

@@ -86,6 +86,13 @@ def sampling_options(command: Any) -> Any:
     return command
 
 
+thinking_option = click.option(
+    "--thinking/--no-thinking",
+    default=None,
+    help="enable_thinking of the chat template (Qwen3 and others); the template's own choice if unsaid.",
+)
+
+
 def length_option(default: int, least: int = 1) -> Decorator:
     """`--max-tokens N`."""
     return click.option(

@@ -22,6 +22,7 @@ from .models import (
     sampling_options,
     target_option,
     temperature_option,
+    thinking_option,
     usable_device,
 )
 from .options import Group, check_outputs, file_option, json_option, out_option
@@ -229,6 +230,7 @@ def _finish(made: Trace, path: Path, out: Path | None, as_json: bool) -> None:
 )
 @temperature_option(1.0)
 @sampling_options
+@thinking_option
 @length_option(200, least=2)
 @click.option(
     "--samples",

@@ -19,7 +19,7 @@ from small_models import (
 )
 
 from specsched.calibration.metrics import sigmoid
-from specsched.errors import TraceError
+from specsched.errors import SpecschedError, TraceError
 from specsched.torch_side.engine.engine import Request
 from specsched.torch_side.engine.evaluation import generate
 from specsched.torch_side.engine.sampling import Sampling
@@ -337,3 +337,42 @@ def test_later_turns_follow_the_targets_own_replies(tmp_path):
     assert trace.prompt_tokens[trace.starts].tolist() == [
         len(first), len(tokenizer.chat([{"role": "user", "content": "yo"}])), len(second)
     ]  # fmt: skip
+
+
+QWEN3 = (
+    "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+)
+
+
+@pytest.mark.parametrize("thinking", [None, True, False])
+def test_thinking_is_the_templates_and_recorded(thinking):
+    tokenizer = train_bpe(["hello there"], 260, ["<|im_start|>", "<|im_end|>"], QWEN3)
+    target = make_target(vocab_size=260)
+    target.tokenizer = tokenizer
+    rows = [{"turns": ["hi", "and then?"]}]
+    trace = record(target, make_draft(target), rows, max_tokens=5, temperature=0.0, thinking=thinking)
+    plain = tokenizer.encode("<|im_start|>hi<|im_end|>")
+    closed = tokenizer.encode("<think></think>")
+    first, second = trace.prompt_tokens[trace.starts].tolist()
+    assert first == len(plain) + (len(closed) if thinking is False else 0)
+    assert second > first
+    assert trace.metadata["provenance"]["thinking"] is thinking
+
+
+def test_thinking_that_a_template_does_not_know_is_refused():
+    target = make_target(vocab_size=260)
+    target.tokenizer = train_bpe(["hello there"], 260, ["<|im_start|>", "<|im_end|>"])
+    with pytest.raises(SpecschedError, match="knows no enable_thinking"):
+        record(target, make_draft(target), [{"prompt": "hi"}], max_tokens=5, thinking=False)
+
+
+def test_sampling_is_kept_in_the_trace(tmp_path):
+    target = make_target()
+    drafter = make_draft(target)
+    ways = {"greedy_draft": True, "top_k": 3, "top_p": 0.9}
+    trace = record(target, drafter, PROMPTS, tmp_path / "a.parquet", max_tokens=6, **ways)
+    kept = load_trace(tmp_path / "a.parquet").metadata
+    assert (kept["draft_sampling"], kept["top_k"], kept["top_p"]) == ("greedy", 3, 0.9)
+    assert record(target, drafter, PROMPTS, max_tokens=6).metadata["draft_sampling"] == "sampled"
+    assert trace.accepted.size

@@ -1,5 +1,5 @@
-"""The sequential half of DSpark: Markov, gated and RNN heads (equations 4 to 6), and the confidence head
-(eq. 7).
+"""The sequential half of DSpark: Markov and RNN heads (equations 4 to 6 of the paper), the gated head of
+DeepSpec's code, which the paper does not have, and the confidence head (eq. 7).
 
 Every Markov head is a low-rank bias W2 · u_k on the backbone's logits; the kinds differ only in the latent
 u_k of width r they make from the token before. Training needs u_k for a whole block at once
@@ -15,7 +15,7 @@ from .config import DrafterConfig
 
 
 class MarkovHead(nn.Module):
-    """Vanilla head (eq. 4): u_k = W1[x_{k-1}]."""
+    """Vanilla head (eq. 5): u_k = W1[x_{k-1}]; the bias is added to the backbone's logits (eq. 4)."""
 
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class MarkovHead(nn.Module):
 
 
 class GatedMarkovHead(MarkovHead):
-    """Gated head (eq. 5): u_k = σ(W_g [h_k; W1[x_{k-1}]]) ⊙ W1[x_{k-1}]."""
+    """Gated head (DeepSpec's code): u_k = σ(W_g [h_k; W1[x_{k-1}]]) ⊙ W1[x_{k-1}]."""
 
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__(config)
@@ -90,7 +90,7 @@ def make_markov_head(config: DrafterConfig) -> MarkovHead | None:
 
 
 class ConfidenceHead(nn.Module):
-    """Confidence (eq. 7): logit c_k = w · [h_k; W1[x_{k-1}]] + b, from what is known before token k is drawn.
+    """Confidence (eq. 7, and a bias): logit c_k = w · [h_k; W1[x_{k-1}]] + b, known before token k is drawn.
 
     With `confidence_draft_stats` two more inputs: the draft distribution's entropy and log of its largest
     probability. Neither depends on the token drawn at k, so the schedule stays lossless.

@@ -88,6 +88,7 @@ def evaluate(
     temperature: float = 0.0,
     sampling: Sampling | None = None,
     max_tokens: int = 128,
+    thinking: bool | None = None,
     seed: int = 0,
     max_batch: int = 16,
     profile: Costs | None = None,
@@ -112,7 +113,7 @@ def evaluate(
     drafter = load_drafter(drafter, target) if isinstance(drafter, str) else drafter
     rows = read_prompts(prompts) if isinstance(prompts, (str, os.PathLike)) else list(prompts)
     requests = [
-        Request(tuple(ids_of(target, row, i)), max_tokens + 1, i, str(row.get("domain", "unknown")))
+        Request(tuple(ids_of(target, row, i, thinking)), max_tokens + 1, i, str(row.get("domain", "unknown")))
         for i, row in enumerate(rows)
     ]
     outputs = generate(

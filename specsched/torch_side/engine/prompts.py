@@ -60,8 +60,10 @@ def _checked(row: Any, where: str) -> Row:
     return checked
 
 
-def ids_of(target: Target, row: dict[str, Any], index: int) -> list[int]:
-    """Token ids of a prompts row: `prompt_ids` as they are, text through the target's chat format."""
+def ids_of(target: Target, row: dict[str, Any], index: int, thinking: bool | None = None) -> list[int]:
+    """Token ids of a prompts row: `prompt_ids` as they are, text through the target's chat format.
+
+    `thinking`: see `Tokenizer.chat`."""
     where = getattr(row, "where", "") or f"prompts row {index}"
     top = target.config.vocab_size
     if "prompt_ids" in row:
@@ -77,7 +79,7 @@ def ids_of(target: Target, row: dict[str, Any], index: int) -> list[int]:
     if target.tokenizer.chat_template is None:
         found = target.tokenizer.encode(text)
     else:
-        found = target.tokenizer.chat([{"role": "user", "content": text}])
+        found = target.tokenizer.chat([{"role": "user", "content": text}], thinking)
     if not found:
         by = target.tokenizer.template_source if target.tokenizer.chat_template is not None else None
         raise SpecschedError(f"{where}: the prompt has no token{f' by {by}' if by else ''}; give a text")

@@ -54,6 +54,7 @@ class Settings:
     top_k: int = 0
     top_p: float = 1.0
     greedy_draft: bool = False
+    thinking: bool | None = None
 
     @property
     def sampling(self) -> Sampling:
@@ -83,7 +84,8 @@ def record(
     several "turns" is a conversation whose later turns follow the target's own replies, a request each.
     `settings` are the fields of `Settings`: mode ("dense" or "sequential"), temperature, max_tokens, seed,
     samples (passes over the prompts, each with other random numbers), max_prompt (longer prompts, in tokens,
-    are left out), batch, domain (of rows that name none), top_k, top_p and greedy_draft (see `Sampling`).
+    are left out), batch, domain (of rows that name none), top_k, top_p and greedy_draft (see `Sampling`),
+    thinking (see `Tokenizer.chat`).
     `anchors` stops at the first batch that reaches as many. `progress` is called as (requests, None, what)
     after every request. `about` and `licence` go into the metadata; `names` = (target, drafter) names there.
     `texts`: a folder where sampled texts are kept (dense mode): other drafters with the same layers and
@@ -210,7 +212,10 @@ def _record_batch(
             turns = row.get("turns", ["the only one"])
             if turn >= min(len(turns), _TURNS) or len(replies[key]) < turn:
                 continue
-            ids = prompt_ids(target, turns[: turn + 1], replies[key]) if turn else ids_of(target, row, key)
+            if turn:
+                ids = prompt_ids(target, turns[: turn + 1], replies[key], s.thinking)
+            else:
+                ids = ids_of(target, row, key, s.thinking)
             if s.max_prompt is None or len(ids) <= s.max_prompt:
                 keys.append(key + turn)
                 prompts.append(ids)

@@ -125,19 +125,26 @@ class Tokenizer:
                 out.append(bytes(_BYTE[c] for c in piece if c in _BYTE))
         return b"".join(out).decode("utf-8", errors="replace")
 
-    def chat(self, messages: list[dict[str, str]]) -> list[int]:
+    def chat(self, messages: list[dict[str, str]], thinking: bool | None = None) -> list[int]:
         """Ids of a conversation, ending where the assistant's answer begins.
 
-        messages: {"role", "content"} in order. Raises `SpecschedError` when the model has no chat template.
+        messages: {"role", "content"} in order. `thinking`: the template's `enable_thinking` (Qwen3 and
+        others); None leaves it to the template. Raises `SpecschedError` when the model has no chat template,
+        or one that does not ask for `thinking`.
         """
         if self.chat_template is None:
             raise SpecschedError(
                 "this tokenizer has no chat template; encode the prompt as plain text instead"
             )
         where = self.template_source or self.source or "this tokenizer"
-        text = render(
-            self.chat_template, where, messages=messages, add_generation_prompt=True, **self.variables
-        )
+        values = dict(self.variables)
+        if thinking is not None:
+            if "enable_thinking" not in self.chat_template:
+                raise SpecschedError(
+                    f"{where}: the chat template knows no enable_thinking; leave the choice of thinking out"
+                )
+            values["enable_thinking"] = thinking
+        text = render(self.chat_template, where, messages=messages, add_generation_prompt=True, **values)
         return self.encode(text)
 
     def _cut_special(self, text: str) -> Iterator[tuple[str, bool]]:

@@ -126,8 +126,11 @@ def prefill(
 # --- shards -----------------------------------------------------------------------------------------------
 
 
-def prompt_ids(target: Target, turns: Sequence[str], replies: Sequence[str] = ()) -> list[int]:
-    """Chat-formatted ids of a conversation (plain text where the tokenizer has no template)."""
+def prompt_ids(
+    target: Target, turns: Sequence[str], replies: Sequence[str] = (), thinking: bool | None = None
+) -> list[int]:
+    """Chat-formatted ids of a conversation (plain text where the tokenizer has no template); `thinking`: see
+    `Tokenizer.chat`."""
     if target.tokenizer is None:
         raise SpecschedError(f"target {target.config.name!r} has no tokenizer; give prompts as ids")
     messages = []
@@ -137,7 +140,7 @@ def prompt_ids(target: Target, turns: Sequence[str], replies: Sequence[str] = ()
             messages.append({"role": "assistant", "content": replies[i]})
     if target.tokenizer.chat_template is None:
         return target.tokenizer.encode("\n".join(m["content"] for m in messages))
-    return target.tokenizer.chat(messages)
+    return target.tokenizer.chat(messages, thinking)
 
 
 def write_shard(path: Path, rows: list[tuple[list[int], list[int], Prompt]]) -> None:
