@@ -1,5 +1,5 @@
-"""Drafter folders on disk: DeepSpec's layout (`config.json` + `model.safetensors`), with two optional
-extensions.
+"""Drafter folders on disk: DeepSpec's layout (`config.json` + `model.safetensors`; `adapters.py` brings
+others to it), with two optional extensions.
 
 1. `embed_tokens` and `lm_head` may be absent (`specsched.shared_embeddings`): they are the target's own,
 frozen.
@@ -20,6 +20,7 @@ from ...files.archive import files_of
 from ...files.disk import bundled_dir, read_json
 from ...files.guard import reading
 from ...files.output import atomic_write, write_json
+from .adapters import as_deepspec
 from .config import DrafterConfig
 
 IDS = "draft_vocab_ids"
@@ -50,7 +51,8 @@ def read_checkpoint(
 
     folder = find_model(name_or_path)
     config_file = folder / "config.json"
-    config = DrafterConfig.from_dict(read_json(config_file, FormatError), str(config_file))
+    document = as_deepspec(read_json(config_file, FormatError), str(config_file))
+    config = DrafterConfig.from_dict(document, str(config_file))
     state: dict[str, Tensor] = {}
     files = files_of(folder, "*.safetensors", FormatError)
     if not files:
