@@ -219,7 +219,7 @@ GOOD = {
     "drafted": [2],
     "verified": [2],
     "accepted": [1],
-    "confidence": [[0.9, 0.5]],
+    "confidence_millionths": [[900000, 500000]],
 }
 
 
@@ -228,8 +228,8 @@ GOOD = {
     [
         ({"accepted": [3]}, "row 2: request 'a': accepted: 3 is out of range"),
         ({"verified": [3]}, "verified: 3 is out of range"),
-        ({"confidence": [[0.9]]}, "confidence must be a list of 2 numbers"),
-        ({"confidence": [[0.9, 1.5]]}, "not a probability"),
+        ({"confidence_millionths": [[900000]]}, "confidence_millionths must be a list of 2 numbers"),
+        ({"confidence_millionths": [[900000, 1500000]]}, "out of range"),
         ({"prompt": []}, "lists of one length"),
         ({"ids": [7]}, "id must be a text"),
         ({"specsched_vllm": "engine"}, "two files in one"),

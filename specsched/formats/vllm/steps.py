@@ -13,7 +13,7 @@ from ..rows import RowBuilder
 from ..values import integer, need
 
 KEY = "specsched_vllm"
-_COLUMNS = ("ids", "prompt", "drafted", "verified", "accepted", "confidence")
+_COLUMNS = ("ids", "prompt", "drafted", "verified", "accepted", "confidence_millionths")
 
 
 def recognise(opened: Opened) -> bool:
@@ -78,8 +78,9 @@ def _add(rows: RowBuilder, line: dict[str, Any], gamma: int, at: str) -> int:
         verified = integer(verified, f"{here}: verified", 0, drafted)
         accepted = integer(accepted, f"{here}: accepted", 0, verified)
         if not isinstance(scores, list) or len(scores) != gamma:
-            raise FormatError(f"{here}: confidence must be a list of {gamma} numbers")
-        rows.add(name, scores[:drafted], accepted, prompt, at)
+            raise FormatError(f"{here}: confidence_millionths must be a list of {gamma} numbers")
+        scores = [integer(s, f"{here}: confidence_millionths", 0, 10**6) / 1e6 for s in scores[:drafted]]
+        rows.add(name, scores, accepted, prompt, at)
         censored += accepted == verified < drafted
     return censored
 
