@@ -61,7 +61,7 @@ def main(kind: str) -> None:
     import numpy as np
 
     from specsched import kernels, load_profile, load_trace, planner, report, schedule, simulate
-    from specsched.planner import capacity
+    from specsched.planner import capacity, inputs
     from specsched.report import page
     from specsched.simulator import result, run
     from specsched.workload import poisson
@@ -80,9 +80,7 @@ def main(kind: str) -> None:
         answering: Any = importlib.import_module("specsched.planner.answer")  # a function has its name
         answering.map_points = lambda function, items, workers=None: [function(item) for item in items]
         door(capacity, "speed_noise", "noise of a load")
-        for module in (answering, importlib.import_module("specsched.planner.question")):
-            if hasattr(module, "split_and_calibrate"):
-                door(module, "split_and_calibrate", "calibration fitted")
+        door(inputs, "split_and_calibrate", "calibration fitted")
         for name in ("pareto_png", "load_png"):
             if hasattr(page, name):
                 door(page, name, "plots")

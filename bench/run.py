@@ -4,6 +4,7 @@
     python bench/run.py --write    and write it down: bench/performance.json, docs/performance.md
     python bench/run.py --full     a million requests and a first run with nothing compiled too
     python bench/run.py --base DIR another checkout measured in turn, for what both can do
+    python bench/run.py --parts    where the time of two runs goes, written down
 
 Processor seconds where a run takes long, the least of several turns where it is short; both sides in one run,
 so that a busy or another machine moves both.
@@ -35,6 +36,7 @@ WORSE = 1.25  # a ratio that has grown by more than that fails
 PARTS: dict[str, Any] = {
     "plans": plans.rows,
     "loop": loop.rows,
+    "open": loop.open_rows,
     "arrivals": arrivals.rows,
     "start": start.rows,
 }
@@ -104,12 +106,19 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--full", action="store_true")
+    parser.add_argument("--parts", action="store_true", help="where the time of two runs goes, written down")
     parser.add_argument("--base", metavar="DIR")
     parser.add_argument("--commit", default="", help="what the base is, to be written down")
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--json", action="store_true", help="print the rows as JSON and nothing else")
     given = parser.parse_args()
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {"rows": []}
+    if given.parts:
+        for kind in ("open", "sla"):
+            command = [sys.executable, str(HERE / "parts.py"), kind]
+            run = subprocess.run(command, check=True, capture_output=True, text=True)
+            kept.setdefault("parts", {})[kind] = json.loads(run.stdout)
+        return _write(kept)
     if given.base:
         kept["compared"] = {"commit": given.commit, "rows": compared(given.base, given.only)}
         print(comparison(kept["compared"]["rows"]))

@@ -23,13 +23,13 @@ worse.
 THEN = """
 ## Against an earlier commit
 
-Both in one run, in turn, least of two runs each; then: commit {commit}.
+Both in one run, in turn, least of two runs each, one thread; then: commit {commit}.
 """
 PARTS = """
 ## Where the time goes
 
 Processor seconds by part (`python bench/parts.py open` and `sla`): 2,000 requests at 20/s under lagged:2, and
-`specsched simulate --trace qwen3-4b-chat --sla 120 --out DIR`, kernels compiled.
+`specsched simulate --trace qwen3-4b-chat --sla 120 --out DIR`, kernels compiled. Taken once, machine busy.
 """
 PEERS = """
 ## Other simulators

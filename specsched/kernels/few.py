@@ -7,6 +7,8 @@ Counting how many survivals reach a cut is what processors do fastest, so that a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .jit import Floats, inner
@@ -84,7 +86,9 @@ def halved_cut(survival: Floats, budget: int, work: Work) -> int:
     """The cut (see `find_stop`) of the first `budget` candidates, all of them if there are fewer."""
     work.reach[: survival.shape[0]] = 0
     values = survival.reshape(-1)
-    low, high = np.int64(1), np.int64(ONE + 1)  # more than `budget` bits are >= low, fewer are >= high
+    # More than `budget` bits are >= low, fewer are >= high.
+    low: Any = np.int64(1)
+    high: Any = np.int64(ONE + 1)
     if budget <= 0:
         return high
     if _count(values, low) <= budget:
@@ -92,7 +96,7 @@ def halved_cut(survival: Floats, budget: int, work: Work) -> int:
     apart = values.size <= _NARROW  # whether `values` are those in question alone, `ahead` being above them
     ahead = above_high = np.int64(0)
     above_low = values.size
-    middle = np.int64(_USUAL)
+    middle: Any = np.int64(_USUAL)
     while high - low > 1:
         above = ahead + _count(values, middle)
         if above == budget:

@@ -18,7 +18,7 @@ ROOT = Path(specsched.__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("script", ["cli_reference.py"])
+@pytest.mark.parametrize("script", ["cli_reference.py", "performance.py"])
 def test_written_documents_are_up_to_date(script: str) -> None:
     check = [sys.executable, str(ROOT / "scripts" / script), "--check"]
     done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)})
