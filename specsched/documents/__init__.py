@@ -4,6 +4,7 @@ shared      figures of a run, calibration and origin: parts of several documents
 answer      `specsched/answer/1`, made by `planner.answer`
 plan        `specsched/plan/1`, made by `planner.plan`
 runs        `specsched/runs/1`, made by `planner.runs`
+explain     `specsched/explain/1`, made by `planner.explain`
 sweep       `specsched/sweep/1`, made by `sweep.run`
 audit       `specsched/audit/1` and `specsched/leak/1`, made by `audit`
 fit         `specsched/fit/1`, made by `fitting.document`
@@ -17,6 +18,7 @@ annotations`, under which Python 3.11 forgets which keys are `NotRequired`.
 
 from .answer import Answer
 from .audit import AuditDocument, LeakDocument
+from .explain import Explanation
 from .fit import FitDocument
 from .inspection import AcceptanceInspection, CalibrationInspection, ProfileInspection, TraceInspection
 from .plan import Plan
@@ -30,6 +32,7 @@ __all__ = [
     "Answer",
     "AuditDocument",
     "CalibrationInspection",
+    "Explanation",
     "FitDocument",
     "LeakDocument",
     "Plan",

@@ -18,6 +18,7 @@ from typing import (
 
 from .answer import Answer
 from .audit import AuditDocument, LeakDocument
+from .explain import Explanation
 from .fit import FitDocument
 from .inspection import AcceptanceInspection, CalibrationInspection, ProfileInspection, TraceInspection
 from .plan import Plan
@@ -30,6 +31,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "plan": (Plan,),
     "runs": (Runs,),
     "audit": (AuditDocument, LeakDocument),
+    "explain": (Explanation,),
     "sweep": (SweepSummary,),
     "fit": (FitDocument,),
     "inspection": (ProfileInspection, TraceInspection, CalibrationInspection, AcceptanceInspection),

@@ -3,6 +3,7 @@
     jit         how everything here is compiled, and when a cached result is stale
     order       survivals and the admission order, without a sort
     few         the same for few candidates, by merging
+    habit       what a request's own drafts let expect, without confidences
     outlook     what drafting is expected to bring, from past steps alone
     budget      the planning rules built on them
     entry       the same with their arguments checked: what `schedule` calls
@@ -22,7 +23,18 @@ k drafts costs `sps[R + k]`. Nothing here allocates: scratch memory comes in as 
 input, `schedule` and `simulator` validate; `entry` alone checks, where a second pass would cost as much.
 """
 
-from .budget import best_budget, early_stop, priced_drafts, table_length, threshold, top_k, unconstrained
+from .budget import (
+    best_budget,
+    early_stop,
+    paced_budget,
+    priced_drafts,
+    scale,
+    table_length,
+    threshold,
+    top_k,
+    unconstrained,
+    weigh,
+)
 from .engine import run_engine
 from .entry import (
     budget_of_past,
@@ -35,6 +47,7 @@ from .entry import (
     take_both,
     take_confidence,
 )
+from .habit import expect_all, remember_all
 from .identity import index_ids, recall
 from .order import Work, make_work, survival
 from .outlook import decide, first_row, latest, make_memory, note
@@ -47,13 +60,17 @@ from .state import (
     FIXED,
     GLOBAL,
     HINDSIGHT,
+    HISTORY,
     LAGGED,
     LEAST_OUTSTANDING,
     OFF,
+    PACED,
+    RANKED,
     REFUSED,
     ROUND_ROBIN,
     THRESHOLD,
     TWO_CHOICES,
+    WANTED,
     Plan,
     Scratch,
     Settings,
@@ -71,13 +88,17 @@ __all__ = [
     "FIXED",
     "GLOBAL",
     "HINDSIGHT",
+    "HISTORY",
     "LAGGED",
     "LEAST_OUTSTANDING",
     "OFF",
+    "PACED",
+    "RANKED",
     "REFUSED",
     "ROUND_ROBIN",
     "THRESHOLD",
     "TWO_CHOICES",
+    "WANTED",
     "Plan",
     "Scratch",
     "Settings",
@@ -89,6 +110,7 @@ __all__ = [
     "check_costs",
     "decide",
     "early_stop",
+    "expect_all",
     "first_beyond",
     "first_row",
     "index_ids",
@@ -98,6 +120,7 @@ __all__ = [
     "make_state",
     "make_work",
     "note",
+    "paced_budget",
     "plan_budget",
     "plan_early_stop",
     "plan_threshold",
@@ -105,7 +128,9 @@ __all__ = [
     "plan_unconstrained",
     "priced_drafts",
     "recall",
+    "remember_all",
     "run_engine",
+    "scale",
     "survival",
     "table_length",
     "take_both",
@@ -113,4 +138,5 @@ __all__ = [
     "threshold",
     "top_k",
     "unconstrained",
+    "weigh",
 ]

@@ -316,6 +316,42 @@ def unconstrained(survival: Floats, sps: Floats, minimum_gain: float, lengths: W
 
 
 @jit
+def weigh(speed: Floats, promised: float, margin: float, least: float, weight: Floats) -> None:
+    """weight[r] = 1 up to the promised speed, falling to `least` at (1 + margin) times it."""
+    for r in range(speed.shape[0]):
+        ahead = speed[r] / promised - 1.0
+        need = min(max(1.0 - ahead / margin, 0.0), 1.0) if ahead > 0.0 else 1.0
+        weight[r] = least + (1.0 - least) * need
+
+
+@jit
+def scale(survival: Floats, weight: Floats) -> None:
+    """survival[r] *= weight[r]: what a draft of each request is worth."""
+    for r in range(survival.shape[0]):
+        for k in range(survival.shape[1]):
+            survival[r, k] *= weight[r]
+
+
+@jit
+def paced_budget(worth: Floats, weight: Floats, sps: Floats, work: Work) -> int:
+    """First argmax over k of (sum of weights + the k largest worths) * sps[R + k], by a full sort."""
+    tally(worth, work)
+    requests = worth.shape[0]
+    expected = 0.0
+    for r in range(requests):
+        expected += weight[r]
+    best = expected * sps[requests]
+    budget = 0
+    for k in range(collect(worth, 0, BUCKETS - 1, work)):
+        expected += work.value[k]
+        value = expected * sps[requests + k + 1]
+        if value > best:
+            best = value
+            budget = k + 1
+    return budget
+
+
+@jit
 def threshold(survival: Floats, theta: float, lengths: Whole) -> None:
     """lengths[r] = how many leading positions have survival >= theta."""
     for r in range(survival.shape[0]):

@@ -56,6 +56,6 @@ def run_engine(
                 admit_waiting(world, settings, state, rank, block, now)
             count[KV_PEAK] = max(count[KV_PEAK], place[KV_USED])
             gather(world, settings, state, rank, block)
-            plan_step(world, plan, cost, state, rank, scratch)
+            plan_step(world, plan, cost, state, rank, scratch, now)
         execute(settings, plan, cost, state, group, now)
     return count[STATUS]

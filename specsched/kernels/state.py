@@ -20,7 +20,10 @@ from .order import Work, make_work
 from .outlook import ENTRY
 
 # Policy codes, shared with the engine loop (a jitted function cannot take the policy objects themselves).
-OFF, FIXED, THRESHOLD, EARLY_STOP, LAGGED, GLOBAL, HINDSIGHT, BATCH_TABLE, BYPASS = range(9)
+OFF, FIXED, THRESHOLD, EARLY_STOP, LAGGED, GLOBAL, HINDSIGHT, BATCH_TABLE, BYPASS, PACED, HISTORY = range(11)
+# For the decomposition of `planner.explain` alone: the budget of GLOBAL, spent on drafts that will be
+# accepted before others; and the same without the others.
+RANKED, WANTED = range(11, 13)
 
 ROUND_ROBIN, LEAST_OUTSTANDING, TWO_CHOICES = range(3)
 DONE, REFUSED = range(2)  # how a run ended; REFUSED: a step above the capture limit that has no cost
@@ -89,6 +92,7 @@ class Plan(NamedTuple):
     drafts: bool
     pays_sync: bool
     bypass: np.ndarray  # float64[5] of BYPASS: see `outlook.decide`
+    pace: np.ndarray  # float64[3] of PACED: tokens/s promised, margin, least weight: see `budget.weigh`
 
 
 class State(NamedTuple):
@@ -99,6 +103,8 @@ class State(NamedTuple):
     history: np.ndarray  # int32[jobs, lag]: rows of a job's last plans, by plan call modulo lag; -1: none
     memory: np.ndarray  # float64[ranks, 1 + lag, ENTRY] of BYPASS: see `outlook`
     counters: np.ndarray  # int64[ranks, 4] of BYPASS: see `outlook`
+    habits: np.ndarray  # float64[jobs, 2, γ] of HISTORY: see `habit`
+    common: np.ndarray  # float64[ranks, 2, γ] of HISTORY
     rank: np.ndarray
     running: np.ndarray  # int32[ranks, max_running]: jobs in order of admission
     decoding: np.ndarray  # int32[ranks, max_running]: those of them that decode in the step in flight
@@ -123,13 +129,15 @@ class Scratch(NamedTuple):
     past: np.ndarray  # int64[max_running]: rows of the trace that `lagged` is made of; -1: ones
     sps: np.ndarray  # float64[max_running * (1 + γ) + 1]
     accepted: np.ndarray  # int64[max_running]
+    weight: np.ndarray  # float64[max_running]
     work: Work
 
 
 def make_state(
-    measured: int, jobs: int, ranks: int, groups: int, max_running: int, lag: int, log: int
+    measured: int, jobs: int, ranks: int, groups: int, max_running: int, lag: int, log: int, habit: int = 0
 ) -> State:
-    """The state of a run before it starts: all ranks idle, nothing injected. `lag` 0: no history is kept."""
+    """The state of a run before it starts: all ranks idle, nothing injected. `lag` 0: no history is kept;
+    `habit`: the block size, of HISTORY alone."""
     leaves = 1 << (groups - 1).bit_length()
     state = State(
         jobs=np.zeros((jobs, 16), np.int32),
@@ -137,6 +145,8 @@ def make_state(
         history=np.zeros((jobs if lag else 0, max(lag, 1)), np.int32),
         memory=np.zeros((ranks, 1 + max(lag, 1), ENTRY)),
         counters=np.zeros((ranks, 4), np.int64),
+        habits=np.zeros((jobs if habit else 0, 2, habit)),
+        common=np.zeros((ranks, 2, habit)),
         rank=np.zeros((ranks, 12), np.int64),
         running=np.zeros((ranks, max_running), np.int32),
         decoding=np.zeros((ranks, max_running), np.int32),
@@ -167,4 +177,5 @@ def make_scratch(max_running: int, block_size: int) -> Scratch:
     sps = np.zeros(max_running * (1 + block_size) + 1)
     past, accepted = np.empty(max_running, np.int64), np.zeros(max_running, np.int64)
     work = make_work(max_running, block_size)
-    return Scratch(np.empty(shape), np.empty(shape), past, sps, accepted, work)
+    weight = np.ones(max_running)
+    return Scratch(np.empty(shape), np.empty(shape), past, sps, accepted, weight, work)

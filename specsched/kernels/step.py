@@ -6,8 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from .budget import best_budget, early_stop, priced_drafts, threshold, top_k, unconstrained
+from .budget import (
+    best_budget,
+    early_stop,
+    paced_budget,
+    priced_drafts,
+    scale,
+    threshold,
+    top_k,
+    unconstrained,
+    weigh,
+)
 from .clock import settle
+from .habit import expect, fade, remember
 from .jit import Floats, Longs, Whole, inner, part
 from .order import Work
 from .outlook import decide, first_row, latest, note, takes_part
@@ -22,6 +33,7 @@ from .state import (
     END,
     FIXED,
     HINDSIGHT,
+    HISTORY,
     J_CHUNK,
     J_EMITTED,
     J_LEFT,
@@ -30,12 +42,16 @@ from .state import (
     J_PLANNED,
     J_PREFILL,
     J_PROMPT,
+    J_STEPS,
     J_TRACED,
     LAGGED,
     MISSED,
     OFF,
+    PACED,
     PLAN_CALLS,
     PREFILL,
+    RANKED,
+    READY,
     REFUSED,
     REFUSED_TOKENS,
     RUNNING,
@@ -44,6 +60,7 @@ from .state import (
     STEPS,
     THRESHOLD,
     TOKENS,
+    WANTED,
     Plan,
     Scratch,
     Settings,
@@ -185,6 +202,69 @@ def _weigh(
             top_k(current, budget, lengths, work)
 
 
+@inner
+def _speeds(jobs: Whole, job_times: Floats, decoding: Whole, now: float, speed: Floats) -> None:
+    """speed[i]: tokens/s of the i-th decoding request so far; 0 at its very start."""
+    for i in range(speed.size):
+        elapsed = now - job_times[decoding[i], READY]
+        speed[i] = jobs[decoding[i], J_EMITTED] / elapsed if elapsed > 0.0 else 0.0
+
+
+@inner
+def _paced(
+    plan: Plan,
+    first: bool,
+    current: Floats,
+    lagged: Floats,
+    weight: Floats,
+    sps: Floats,
+    lengths: Whole,
+    work: Work,
+) -> None:
+    """`lagged` of survivals that count by `weight`, which holds the speeds when this begins."""
+    requests, size = current.shape[0], current.size
+    weigh(weight, plan.pace[0], plan.pace[1], plan.pace[2], weight)
+    scale(lagged, weight)
+    scale(current, weight)
+    budget = priced_drafts(sps, requests, size) if first else paced_budget(lagged, weight, sps, work)
+    if first and budget == size:
+        lengths[:requests] = current.shape[1]
+    else:
+        top_k(current, budget, lengths, work)
+
+
+@inner
+def _know(code: int, accepted: Whole, rows: Longs, current: Floats) -> None:
+    """What will be accepted in place of survivals; rejected drafts last (RANKED) or left out (WANTED)."""
+    for i in range(current.shape[0]):
+        for k in range(current.shape[1]):
+            rejected = 0.5 if code == RANKED and current[i, k] > 0.0 else 0.0
+            current[i, k] = 1.0 if k < accepted[rows[i]] else rejected
+
+
+@inner
+def _expect(jobs: Whole, habits: Floats, common: Floats, decoding: Whole, current: Floats) -> None:
+    """Survivals by each request's own past; that of a job's former request is gone."""
+    for i in range(current.shape[0]):
+        j = decoding[i]
+        if jobs[j, J_STEPS] == 0:
+            habits[j, :] = 0.0
+        expect(habits[j], common, current[i])
+
+
+@inner
+def _remember(
+    habits: Floats, common: Floats, decoding: Whole, lengths: Whole, accepted: Whole, rows: Longs, kept: float
+) -> None:
+    """The step's outcome joins the habits; plans of later steps alone see it."""
+    fade(common, 1.0 - (1.0 - kept) / 8.0)
+    for i in range(rows.size):
+        n = min(np.int64(lengths[i]), np.int64(accepted[rows[i]]))
+        fade(habits[decoding[i]], kept)
+        remember(habits[decoding[i]], np.int64(lengths[i]), n)
+        remember(common, np.int64(lengths[i]), n)
+
+
 @part
 def _count_missed(jobs: Whole, decoding: Whole, place: Whole, first: int, drafted: int) -> None:
     """Tokens that the drafter of those drafted for has to read first; the others' misses one more."""
@@ -198,7 +278,9 @@ def _count_missed(jobs: Whole, decoding: Whole, place: Whole, first: int, drafte
 
 
 @part
-def plan_step(world: World, plan: Plan, cost: Any, state: State, rank: int, scratch: Scratch) -> None:
+def plan_step(
+    world: World, plan: Plan, cost: Any, state: State, rank: int, scratch: Scratch, now: float
+) -> None:
     """Verification lengths of the decoding requests: what `schedule` would plan, to the last bit."""
     place, lengths, block = state.rank[rank], state.lengths[rank], world.survival.shape[1]
     requests, call = place[DECODING], place[PLAN_CALLS]
@@ -239,10 +321,25 @@ def plan_step(world: World, plan: Plan, cost: Any, state: State, rank: int, scra
             if drafted < requests:  # a probe verifies whole blocks; of nothing, nothing
                 top_k(current, priced_drafts(sps, requests, drafted * block), lengths, scratch.work)
             else:
-                if plan.code == LAGGED or plan.code == BYPASS:
+                if plan.code == LAGGED or plan.code == BYPASS or plan.code == PACED:
                     _recall(state.jobs, state.history, state.decoding[rank], rows, plan.lag, call, past)
                     _take(world.survival, past, lagged)
-                _weigh(plan, call < plan.lag, current, lagged, sps, lengths, scratch.work)
+                if plan.code == PACED:
+                    weight = scratch.weight[:requests]
+                    _speeds(state.jobs, state.job_times, state.decoding[rank], now, weight)
+                    _paced(plan, call < plan.lag, current, lagged, weight, sps, lengths, scratch.work)
+                elif plan.code == RANKED or plan.code == WANTED:
+                    budget = best_budget(current, sps, plan.minimum_gain, scratch.work)
+                    _know(plan.code, world.accepted, rows, current)
+                    top_k(current, budget, lengths, scratch.work)
+                else:
+                    if plan.code == HISTORY:
+                        common = state.common[rank]
+                        _expect(state.jobs, state.habits, common, state.decoding[rank], current)
+                    _weigh(plan, call < plan.lag, current, lagged, sps, lengths, scratch.work)
+            if plan.code == HISTORY:
+                decoding, common = state.decoding[rank], state.common[rank]
+                _remember(state.habits, common, decoding, lengths, world.accepted, rows, plan.theta)
             if plan.code == BYPASS:
                 entry = latest(state.memory[rank], state.counters[rank])
                 note(current, first, drafted, lengths, scratch.accepted, entry)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .audit import audit_text, leak_text
     from .calibration import calibration_text
     from .drafter import drafter_text, training_text
+    from .explain import explain_text
     from .inspection import inspection_text
     from .page import Background, write_answer, write_plan, write_runs
     from .plan import plan_text
@@ -27,6 +28,7 @@ __all__ = [
     "audit_text",
     "calibration_text",
     "drafter_text",
+    "explain_text",
     "inspection_text",
     "leak_text",
     "plan_text",
@@ -44,6 +46,7 @@ _HOME = {
     "audit_text": "audit",
     "calibration_text": "calibration",
     "drafter_text": "drafter",
+    "explain_text": "explain",
     "inspection_text": "inspection",
     "leak_text": "audit",
     "plan_text": "plan",

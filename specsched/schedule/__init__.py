@@ -8,8 +8,10 @@ checks      what they check of their arguments
 
 from .bypass import Bypass
 from .functions import best_budget, early_stop, survival, threshold, top_k
+from .history import History
 from .lagged import Lagged
 from .names import POLICIES, default_policies, is_bundled, make, parse
+from .paced import Paced
 from .policies import BatchTable, EarlyStop, Fixed, Global, Hindsight, Off, Policy, SameLength, Threshold
 
 __all__ = [
@@ -20,8 +22,10 @@ __all__ = [
     "Fixed",
     "Global",
     "Hindsight",
+    "History",
     "Lagged",
     "Off",
+    "Paced",
     "Policy",
     "SameLength",
     "Threshold",

@@ -118,13 +118,13 @@ class Lagged(Policy):
         known = len(past) == self.lag
         if known:
             looked_at = self._look_at(past[0], present) if ids is not None else past[0].work
-            budget = status = kernels.budget_of_past(requests, block, s, self.minimum_gain or 0.0, *looked_at)
+            budget = status = self._budget(looked_at, shape, s)
         else:
             budget, status = c.size, kernels.check_costs(s, requests, c.size)
             if status >= 0:
                 budget = int(kernels.priced_drafts(s, requests, c.size))
         if status >= 0:
-            status = kernels.plan_top_k(c, budget, lengths, *present.work)
+            status = self._fill(c, budget, lengths, present.work)
         if status < 0:
             checks.refuse(status, c, s)
         if not known and budget == c.size:
@@ -133,6 +133,16 @@ class Lagged(Policy):
         self._spare = past.popleft() if known else None
         past.append(present)
         self._past, self._with_ids = past, ids is not None
+
+    def _budget(self, past: kernels.Work, shape: tuple[int, int], sps: NDArray[np.float64]) -> int:
+        """Drafts to verify of (R, γ), by survivals looked back at; or a fault."""
+        return int(kernels.budget_of_past(*shape, sps, self.minimum_gain or 0.0, *past))
+
+    def _fill(
+        self, c: NDArray[np.float64], budget: int, lengths: NDArray[np.int32], work: kernels.Work
+    ) -> int:
+        """The best `budget` present drafts, as `lengths`; their survivals stay in `work`. 0, or a fault."""
+        return int(kernels.plan_top_k(c, budget, lengths, *work))
 
     def _look_at(self, past: _Snapshot, present: _Snapshot) -> kernels.Work:
         """Survivals of `past`, in the order of the present requests."""

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from ..errors import PolicyError, nearest
 from .bypass import Bypass
+from .history import History
 from .lagged import Lagged
+from .paced import Paced
 from .policies import BatchTable, EarlyStop, Fixed, Global, Hindsight, Off, Policy, Threshold
 
 # What a bundled policy may not override: the compiled loop would not see it.
-_OF_THE_PLAN = ("plan", "_plan", "kernel_plan", "drafting", "settle")
+_OF_THE_PLAN = ("plan", "_plan", "kernel_plan", "drafting", "pace", "settle")
 
 # The one table of policies: what can be typed, in the order in which messages list it.
 POLICIES: dict[str, type[Policy]] = {
     policy.family: policy
-    for policy in (Off, Fixed, Threshold, EarlyStop, Lagged, Bypass, Global, Hindsight, BatchTable)
+    for policy in (
+        Off,
+        Fixed,
+        Threshold,
+        EarlyStop,
+        Lagged,
+        Bypass,
+        Paced,
+        History,
+        Global,
+        Hindsight,
+        BatchTable,
+    )
 }
 
 
@@ -21,9 +35,9 @@ def make(spec: str, block_size: int | None = None, minimum_gain: float | None = 
     """The policy that `spec` names: `family[:parameter]`, as on the command line.
 
     off, fixed:k (k in 1..γ, without it γ), threshold:θ, early-stop, lagged:n and bypass:n (default 2),
-    global, hindsight, batch-table:FILE (JSON). `block_size` γ, where known, bounds k. `minimum_gain` is the
-    least predicted gain for which `lagged`, `bypass`, `global` and `hindsight` trim at all; None: none here,
-    in a simulation the profile's.
+    sla:S, history:h (default 8), global, hindsight, batch-table:FILE (JSON). `block_size` γ, where known,
+    bounds k. `minimum_gain` is the least predicted gain for which `lagged`, `bypass`, `history`, `global` and
+    `hindsight` trim at all; None: none here, in a simulation the profile's.
     Raises PolicyError.
     """
     if not isinstance(spec, str):

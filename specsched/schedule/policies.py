@@ -88,6 +88,7 @@ class Policy:
             drafts=self.drafts,
             pays_sync=self.pays_sync,
             bypass=np.zeros(5),
+            pace=np.ones(3),
         )
 
     def plan(
@@ -128,6 +129,9 @@ class Policy:
         before every `plan` is a must; other policies draft for all requests, or for none.
         """
         return np.full(checks.whole_number(requests, "the number of requests", 0), self.drafts)
+
+    def pace(self, speed: ArrayLike) -> None:
+        """Tell how fast each request has been so far, before the plan: float64[R] tokens/s, for `sla`."""
 
     def settle(self, accepted: ArrayLike) -> None:
         """Tell what became of the last plan: int[R], how many of its drafts were accepted."""

@@ -17,7 +17,7 @@ from ..kernels import state as columns
 from ..profile import StepProfile, load_profile
 from ..profile.profile import NO_LIMIT, ProfileTables
 from ..randomness import check_seed, generator
-from ..schedule import Lagged, Policy, is_bundled, make
+from ..schedule import History, Lagged, Policy, is_bundled, make
 from ..trace import Trace, load_trace
 from .backlog import backlog, steadiness_warnings
 from .mismatch import long_requests, prefill_twice, refuse_long_context
@@ -240,10 +240,11 @@ class Run:
         s = self.serving
         jobs = len(self.coming.offset) if self.closed else self.measured
         lag = policy.lag if isinstance(policy, Lagged) else 0
+        habit = self.replay.block_size if isinstance(policy, History) else 0
         groups = s.replicas // s.ranks_per_group
         # A log that nobody asked for is kept short, to tell what lies outside the measured points.
         rows = self.log_steps if self.log_steps > 1 else SAMPLED
-        return kernels.make_state(self.measured, jobs, s.replicas, groups, self.max_running, lag, rows)
+        return kernels.make_state(self.measured, jobs, s.replicas, groups, self.max_running, lag, rows, habit)
 
     def _settings(self) -> kernels.Settings:
         s, limit = self.serving, self.profile.graph_limit

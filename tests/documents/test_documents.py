@@ -16,7 +16,7 @@ from specsched import documents, sweep
 from specsched.calibration import fit_sts
 from specsched.formats.acceptance import Acceptance
 from specsched.inspection import inspect_acceptance, inspect_object
-from specsched.planner import answer, plan, runs
+from specsched.planner import answer, explain, plan, runs
 from specsched.planner.about import about
 from specsched.profile import StepProfile
 from specsched.trace import Trace
@@ -49,6 +49,11 @@ def hold(name: str, document: Mapping[str, Any]) -> None:
     """The document, as JSON text holds it, validates."""
     validator = jsonschema.Draft202012Validator(documents.shipped(name))
     validator.validate(json.loads(json.dumps(document, allow_nan=False)))
+
+
+@pytest.mark.parametrize("more", [{}, {"calibration": None, "policy": "off"}])
+def test_explanations(more: dict[str, Any]) -> None:
+    hold("explain", explain(TRACE, PROFILE, concurrency=4, requests=20, **more))
 
 
 @pytest.mark.parametrize("sla", [60.0, 1e6], ids=["reached", "reached by nobody"])

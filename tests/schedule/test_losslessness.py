@@ -91,6 +91,22 @@ def test_bypass_serves_the_targets_law(scene, gain, lag):
     assert deviation(schedule.Bypass(lag, gain=gain, **QUICK), *scene) < EXACT
 
 
+@settings(max_examples=settings.default.max_examples // 2)
+@given(scenes(FEW), st.sampled_from([0.7, 1.2, 1.8]), st.integers(1, 2))
+def test_sla_serves_the_targets_law(scene, sla, lag):
+    """Weights follow from how much each request has emitted: they differ from branch to branch."""
+    assert schedule.make("sla:80").lossless()
+    assert deviation(schedule.Paced(sla, lag, margin=0.5), *scene) < EXACT
+
+
+@settings(max_examples=settings.default.max_examples // 2)
+@given(scenes(FEW, sees_token=True), st.integers(1, 8))
+def test_history_serves_the_targets_law_whatever_confidences_see(scene, steps):
+    """What it expects follows from all that was accepted before, of this request and of others."""
+    assert schedule.make("history").lossless(confidence_sees_token=True)
+    assert deviation(schedule.History(steps), *scene) < EXACT
+
+
 @given(scenes(), st.sampled_from([0.0, 0.05, 0.5]), st.integers(1, 3))
 def test_lagged_with_a_minimum_gain_serves_the_targets_law(scene, gain, lag):
     assert deviation(schedule.Lagged(lag, minimum_gain=gain), *scene) < EXACT
@@ -192,6 +208,14 @@ class StoppingNow(schedule.Lagged):
             lengths[:] = 0
 
 
+class WeightByToken(schedule.Paced):
+    """A weight that follows from the present draft: who looks likely to succeed counts more."""
+
+    def _plan(self, c, lengths, sps, ids, accepted):
+        self.pace(np.where(c[:, -1] > 0.5, 0.0, 1e9))
+        super()._plan(c, lengths, sps, ids, accepted)
+
+
 class Tied(World):
     """Every first position is equally confident; what follows tells about the token drafted there."""
 
@@ -216,6 +240,7 @@ LEAKS = {
     "a lag of nothing": (LagOfNothing, World, False),
     "peeking behind the last admission": (Peeking, World, False),
     "stopping on the present confidences": (lambda: StoppingNow(1), World, False),
+    "a weight by the present draft": (lambda: WeightByToken(1.0, 1), World, False),
     "ties broken by what lies behind": (TieBreakingAhead, Tied, False),
     "early-stop on scores of the token itself": (schedule.EarlyStop, World, True),
     "threshold on scores of the token itself": (lambda: schedule.Threshold(0.4), World, True),

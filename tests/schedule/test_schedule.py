@@ -290,7 +290,18 @@ def test_many_ids_however_spaced(spacing):
 
 # -- policies and names ------------------------------------------------------------------------------------
 
-LOSSLESS = ["off", "fixed:2", "fixed", "threshold:0.25", "early-stop", "lagged", "lagged:3", "bypass:3"]
+LOSSLESS = [
+    "off",
+    "fixed:2",
+    "fixed",
+    "threshold:0.25",
+    "early-stop",
+    "lagged",
+    "lagged:3",
+    "bypass:3",
+    "sla:80",
+    "history",
+]
 
 
 def test_canonical_names_can_be_parsed_again(tmp_path):
@@ -304,6 +315,10 @@ def test_canonical_names_can_be_parsed_again(tmp_path):
         "lagged:5",
         "bypass",
         "bypass:5",
+        "sla:80",
+        "sla:12.5",
+        "history",
+        "history:16",
         "global",
         "hindsight",
         f"batch-table:{table}",
@@ -316,6 +331,8 @@ def test_canonical_names_can_be_parsed_again(tmp_path):
     assert schedule.parse("fixed", 5) == "fixed:5"
     assert schedule.parse("lagged") == "lagged:2"
     assert schedule.parse("bypass") == "bypass:2"
+    assert schedule.parse("history") == "history:8"
+    assert schedule.parse("sla:80.0") == "sla:80"
     assert schedule.parse("threshold:0.30") == "threshold:0.3"
     assert schedule.default_policies(7) == [
         "off",
@@ -331,13 +348,15 @@ def test_canonical_names_can_be_parsed_again(tmp_path):
 def test_policies_say_what_they_are():
     for name in LOSSLESS:
         policy = schedule.make(name)
-        blind = name.startswith(("off", "fixed"))
+        blind = name.startswith(("off", "fixed", "history"))
         assert policy.lossless()
         assert policy.lossless(confidence_sees_token=True) == blind
     for name in ("global", "hindsight"):
         assert not schedule.make(name).lossless()
     waits = {
-        n for n in schedule.POLICIES if n not in ("batch-table", "threshold") and schedule.make(n).pays_sync
+        n
+        for n in schedule.POLICIES
+        if n not in ("batch-table", "threshold", "sla") and schedule.make(n).pays_sync
     }
     assert waits == {"early-stop", "global"}
     assert schedule.make("threshold:0.5").pays_sync

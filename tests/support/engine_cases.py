@@ -97,6 +97,8 @@ def policy_of(policy: tuple[str, Any]) -> str | schedule.Policy:
     name, parameter = policy
     if name == "batch-table":
         return schedule.BatchTable(parameter)
+    if name == "sla":
+        return schedule.Paced(**parameter)
     if name == "bypass":
         return schedule.Bypass(**parameter)
     return name if parameter is None else f"{name}:{parameter}"
@@ -111,7 +113,17 @@ def policies(block: int) -> list[tuple[str, Any]]:
     quick = {"lag": 1, "window": 6, "least": 1, "gain": 0.0, "share": 0.6, "rows": 1}
     slower = {"lag": 2, "window": 20, "least": 3, "share": 0.3, "rows": 2}
     stops = [("bypass", quick), ("bypass", slower)]
-    return [*plain, *more, *stops, ("hindsight", None), ("batch-table", table)]
+    paced = [("sla", {"sla": s, "lag": lag}) for s, lag in ((3.0, 1), (20.0, 2))]
+    return [
+        *plain,
+        *more,
+        *stops,
+        *paced,
+        ("history", 2),
+        ("history", 32),
+        ("hindsight", None),
+        ("batch-table", table),
+    ]
 
 
 @st.composite

@@ -152,6 +152,9 @@ def _memory(policy: schedule.Policy) -> object:
     steps = tuple((s.ids.tobytes(), s.work.survival[: s.ids.size * s.shape[1]].tobytes()) for s in past)
     if isinstance(policy, schedule.Bypass):
         return steps, policy._memory.tobytes(), policy._counters.tobytes()
+    if isinstance(policy, schedule.History):
+        habits = tuple((i, habit.tobytes()) for i, habit in sorted(policy._habits.items()))
+        return habits, policy._common.tobytes()
     return steps
 
 
@@ -171,7 +174,7 @@ def served(
     laws: list[Law] = [defaultdict(float) for _ in arrivals]
     together: Law = defaultdict(float)
     look = isinstance(policy, schedule.Hindsight)
-    look_back = isinstance(policy, schedule.Lagged)
+    look_back = isinstance(policy, schedule.Lagged | schedule.History)
     learns = type(policy).settle is not schedule.Policy.settle
     # A state: outputs so far of the active requests, outputs of the finished (if joint), the policy's memory.
     states = {((), (), _memory(policy)): (1.0, policy)}
@@ -193,6 +196,7 @@ def served(
             ]
             for chosen in itertools.product(*options):
                 after = copy.deepcopy(before) if look_back else before
+                after.pace([len(output) / (1.0 + step - arrivals[i]) for i, output in present])
                 plan = _plan(after, chosen, drafted, sps, [i for i, _ in present]) if present else []
                 outcomes = [branch.laws[n].items() for branch, n in zip(chosen, plan, strict=True)]
                 told: dict[

@@ -234,3 +234,69 @@ class Bypass:
                 bins[0] = (left - used, each)
             best = max(best, expected * sps[requests + k])
         return best
+
+
+def weights(speeds: Sequence[float], promised: float, margin: float, least: float) -> list[float]:
+    """1 for who is behind the promise, `least` for who is ahead by `margin` or more, a line in between."""
+    result = []
+    for speed in speeds:
+        ahead = speed / promised - 1.0
+        need = 1.0 if ahead <= 0.0 else min(max(1.0 - ahead / margin, 0.0), 1.0)
+        result.append(least + (1.0 - least) * need)
+    return result
+
+
+def paced(
+    history: Sequence[tuple[Sequence[int], Rows]], sps: Sequence[float], lag: int, weight: Sequence[float]
+) -> list[int]:
+    """`lagged` with a weight a request: a token of it is worth so much, the anchor's own too."""
+    ids, confidence = history[-1]
+    block, requests = len(confidence[0]), len(ids)
+    worth = [[a * w for a in row] for row, w in zip(survivals(confidence), weight, strict=True)]
+    if len(history) <= lag:
+        priced = [k for k in range(requests * block + 1) if sps[requests + k] > 0.0]
+        most = priced[-1] if priced else 0
+        return [block] * requests if most == requests * block else first(worth, most)
+    past_ids, past_confidence = history[-1 - lag]
+    past = dict(zip(past_ids, survivals(past_confidence), strict=True))
+    brought = [[a * w for a in past.get(i, [1.0] * block)] for i, w in zip(ids, weight, strict=True)]
+    expected = 0.0
+    for w in weight:
+        expected += w
+    values = [expected * sps[requests]]
+    for k, (r, position) in enumerate(admission_order(brought), start=1):
+        expected += brought[r][position]
+        values.append(expected * sps[requests + k])
+    return first(worth, values.index(max(values)))
+
+
+class History:
+    """The best budget of survivals that each request's own acceptances let expect.
+
+    A position is tried when it is verified and all before it were accepted. Tries and hits of a request count
+    `kept` of it a step later, those of all together 1 - (1 - kept) / 8. A request's rate is its hits over its
+    tries, with 4 tries more at the rate of all; that of all has one more try, which went well.
+    """
+
+    def __init__(self, steps: int, block: int) -> None:
+        self.kept, self.block = 1.0 - 1.0 / steps, block
+        self.own: dict[int, list[tuple[float, float]]] = {}  # (tries, hits) by position
+        self.all = [(0.0, 0.0)] * block
+
+    def plan(self, ids: Sequence[int], sps: Sequence[float], gain: float = 0.0) -> list[int]:
+        common = [(hits + 1.0) / (tries + 1.0) for tries, hits in self.all]
+        survival = []
+        for i in ids:
+            own = self.own.setdefault(i, [(0.0, 0.0)] * self.block)
+            rates = [(h + 4.0 * q) / (t + 4.0) for (t, h), q in zip(own, common, strict=True)]
+            survival += survivals([rates])
+        return first(survival, budget_of_survivals(survival, sps, gain))
+
+    def settle(self, ids: Sequence[int], lengths: Sequence[int], accepted: Sequence[int]) -> None:
+        slower = 1.0 - (1.0 - self.kept) / 8.0
+        self.all = [(t * slower, h * slower) for t, h in self.all]
+        for i, length, n in zip(ids, lengths, accepted, strict=True):
+            new = [(1.0, float(k < n)) if k < length and k <= n else (0.0, 0.0) for k in range(self.block)]
+            faded = [(t * self.kept, h * self.kept) for t, h in self.own[i]]
+            self.own[i] = [(t + a, h + b) for (t, h), (a, b) in zip(faded, new, strict=True)]
+            self.all = [(t + a, h + b) for (t, h), (a, b) in zip(self.all, new, strict=True)]

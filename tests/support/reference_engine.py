@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import reference
-from reference import Bypass
+from reference import Bypass, History
 
 from specsched import schedule
 from specsched.errors import ProfileError
@@ -125,6 +125,8 @@ class Engine:
                 rank.policy = _made(name, parameter, setup)
             elif name == "bypass":
                 rank.policy = Bypass(**parameter)
+            elif name == "history":
+                rank.policy = History(parameter, setup.block)
         groups = setup.ranks // setup.ranks_per_group
         self.begun: list[float | None] = [None] * groups
         self.end = [math.inf] * groups
@@ -155,7 +157,7 @@ class Engine:
             self.commit(group, now)
             for rank in self.of(group):
                 self.admit(rank, now)
-                self.plan(rank)
+                self.plan(rank, now)
             self.execute(group, now)
         return self
 
@@ -259,7 +261,7 @@ class Engine:
             request.entered = self.admitted
             self.admitted += 1
 
-    def plan(self, rank: Rank) -> None:
+    def plan(self, rank: Rank, now: float) -> None:
         s = self.setup
         rank.decoding = [r for r in rank.running if r.to_prefill == 0]
         rank.context = sum(self.reads(r) for r in rank.decoding)
@@ -272,12 +274,12 @@ class Engine:
                     rank.context += r.prompt + r.emitted - r.to_prefill
         rank.prefill = sum(r.chunk for r in rank.running)
         rank.drafted = []
-        rank.lengths = self.lengths(rank) if rank.decoding else []
+        rank.lengths = self.lengths(rank, now) if rank.decoding else []
         rank.missed = sum(r.missed for r, yes in zip(rank.decoding, rank.drafted, strict=True) if yes)
         for r, yes in zip(rank.decoding, rank.drafted, strict=True):
             r.missed = 0 if yes else r.missed + 1
 
-    def lengths(self, rank: Rank) -> list[int]:
+    def lengths(self, rank: Rank, now: float) -> list[int]:
         s, name, n = self.setup, self.name, len(rank.decoding)
         confidence = [s.rows[r.traced][r.row][0] for r in rank.decoding]
         accepted = [s.rows[r.traced][r.row][1] for r in rank.decoding]
@@ -287,6 +289,15 @@ class Engine:
         sync = name in READS_PRESENT
         top = n * (1 + s.block)
         sps = s.profile.sps(n, rank.context, top, rank.prefill, draft=self.drafts, sync=sync).tolist()
+        if name == "sla":
+            speeds = [self.speed(r, now) for r in rank.decoding]
+            if rank.policy is None:
+                promised = self.parameter["sla"]
+                weight = reference.weights(
+                    speeds, promised, self.parameter.get("margin", 0.3), self.parameter.get("least", 0.3)
+                )
+                return reference.paced(rank.plans, sps, self.parameter.get("lag", 2), weight)
+            rank.policy.pace(speeds)
         if rank.policy is not None:
             return self.called(rank, ids, confidence, accepted, sps)
         gain = self.gain
@@ -323,6 +334,10 @@ class Engine:
             idle = 1.0 / s.profile.seconds(n + rank.prefill, n, rank.context, drafted=0)
         except ProfileError:
             idle = 0.0
+        if isinstance(rank.policy, History):
+            plan = rank.policy.plan(ids, sps, self.gain)
+            rank.policy.settle(ids, plan, [min(n, a) for n, a in zip(plan, accepted, strict=True)])
+            return plan
         drafted = [bool(x) for x in rank.policy.drafting(n, s.block, sps, idle)]
         if isinstance(rank.policy, Bypass):
             plan = rank.policy.plan(ids, confidence, sps, drafted, self.gain)
@@ -333,6 +348,11 @@ class Engine:
             rank.policy.settle([min(n, a) for n, a in zip(plan, accepted, strict=True)])
         rank.drafted = drafted
         return plan
+
+    def speed(self, request: Request, now: float) -> float:
+        """Tokens/s of a request so far; 0 at its very start."""
+        elapsed = now - (request.ready or 0.0)
+        return request.emitted / elapsed if elapsed > 0.0 else 0.0
 
     def execute(self, group: int, now: float) -> None:
         largest = max(r.tokens + r.prefill for r in self.of(group))
@@ -405,6 +425,8 @@ class Engine:
 def _made(name: str, parameter: Any, setup: Setup) -> schedule.Policy:
     if name == "batch-table":
         return schedule.BatchTable(parameter)
+    if name == "sla":
+        return schedule.Paced(**parameter)
     if name == "bypass":
         return schedule.Bypass(minimum_gain=setup.profile.minimum_gain, **parameter)
     spec = name if parameter is None else f"{name}:{parameter}"
