@@ -7,10 +7,11 @@ import textwrap
 from types import ModuleType
 from typing import Any
 
-from . import drafters, engine, paper, published, sensitivity, traces
+from . import drafters, engine, paper, published, sensitivity, sweeps, traces
 from .common import ROOT
 
 SECTIONS: dict[str, ModuleType] = {
+    "sweeps": sweeps,
     "published": published,
     "paper": paper,
     "traces": traces,
@@ -20,6 +21,7 @@ SECTIONS: dict[str, ModuleType] = {
 }
 TITLES = {
     "engine": "Against the package's own engine",
+    "sweeps": "Against public sweeps, learned from a few of their runs",
     "published": "Against a published engine: vLLM, DeepSeek-V4-Flash on four B300",
     "paper": "Against the paper: DSpark in production",
     "traces": "The paper's figures 5 and 6 on the bundled traces",
@@ -50,11 +52,8 @@ TAIL = """## Not checked
 
 - Against an engine on a GPU that this package drives itself (`specsched profile` on a GPU, then
   `torch_side` there): waits for a GPU.
-- Adaptive verification in a published engine: no sweep of it with a matching cost table is public. The
-  lagged rows above are predictions nobody has checked.
-- vLLM's other published sweep (DeepSeek-V4-Flash on eight MI355X): it comes without a cost table.
-- Memory pressure, preemption and open arrivals against a real engine.
-"""
+- TensorRT-LLM's data-parallel engines (DEP4, DEP8), and Vision-Exp on one GB300: their sweeps are read by
+nothing here. - Memory pressure, preemption and open arrivals against a real engine. """
 
 
 def load() -> dict[str, Any]:
@@ -96,6 +95,8 @@ def as_text(numbers: dict[str, Any]) -> str:
     # What JSON makes of keys and tuples, so that stored and fresh numbers give the same text.
     numbers = json.loads(as_json(numbers))
     parts = [HEAD]
+    if "sweeps" in numbers:
+        parts.append(sweeps.summary(numbers["sweeps"]) + "\n")
     for name, title in TITLES.items():
         body = SECTIONS[name].text(numbers[name]) if name in numbers else NOT_RUN_WHY.get(name, NOT_RUN)
         parts.append(f"## {title}\n\n{body.strip()}\n")

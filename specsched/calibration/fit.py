@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from scipy.special import expit
 from ..errors import CalibrationError
 from ..trace import Trace
 from .calibration import METHODS, Calibration
-from .metrics import BINS, auc, bin_of, brier, ece, noise_floor, sigmoid, survival
+from .metrics import BINS, auc, bin_of, brier, ece, gain_noise, noise_floor, sigmoid, survival
 
 GRID = np.geomspace(0.1, 10.0, 41)
+Pair = tuple[float, float]  # temperature, shift
 
 
 # -- fitting -------------------------------------------------------------------------------------------------
@@ -106,11 +108,15 @@ def _fit_positions(trace: Trace, method: str, bins: int, grid: np.ndarray) -> tu
         logit = trace.confidence_logit[:, k].astype(np.float64)
         labels = (trace.accepted > k).astype(np.float64)
         position = _Position(logit, prefix, labels, bins)
-        floor = noise_floor(prefix * expit(logit), bins, labels=labels, groups=trace.request)
-        if method == "sts":
-            best = position.temperature(grid, floor)
-        else:
-            best = position.affine(grid, floor, reached=trace.accepted >= k)
+        reached = trace.accepted >= k
+
+        def search(rows: np.ndarray, position: _Position = position, reached: np.ndarray = reached) -> Pair:
+            part = position.part(rows)
+            return part.temperature(grid) if method == "sts" else part.affine(grid, reached[rows])
+
+        best = search(np.ones(len(trace), bool))
+        if not position.gains(best, trace.request, search):
+            best = (1.0, 0.0)
         temperatures[k], shifts[k] = best
         prefix = prefix * expit(logit / best[0] + best[1])
     return temperatures, shifts
@@ -134,24 +140,43 @@ class _Position:
             key=lambda found: (found[0], abs(np.log(found[1][0])) + abs(found[1][1])),
         )
 
-    def temperature(self, grid: np.ndarray, floor: float) -> tuple[float, float]:
-        """Best temperature, refined between its grid neighbours; 1 where the gain is below the floor."""
-        neutral = self.ece(1.0)
-        found, (t, _) = self._best([(float(t), 0.0) for t in grid])
+    def part(self, rows: np.ndarray) -> _Position:
+        """The same position on some of the rows."""
+        return _Position(self.logit[rows], self.prefix[rows], self.labels[rows], self.bins)
+
+    def gains(self, best: Pair, requests: np.ndarray, search: Callable[[np.ndarray], Pair]) -> bool:
+        """Whether the ECE falls by more than the noise of that difference, on the same rows.
+
+        `search` finds the best pair on some of the rows: what half of the requests choose must gain as much
+        on the other half, since the best of many candidates always gains on the rows that chose it."""
+        gain = self.ece(1.0) - self.ece(*best)
+        if gain <= 0.0:
+            return False
+        before, after = (self.prefix * expit(self.logit / t + b) for t, b in ((1.0, 0.0), best))
+        noise = gain_noise(before, after, self.labels, requests, self.bins)
+        if gain <= noise:
+            return False
+        half = np.unique(requests, return_inverse=True)[1] % 2 == 0
+        apart = 0.0
+        for rows in (half, ~half):
+            other = self.part(~rows)
+            apart += float((~rows).mean()) * (other.ece(1.0) - other.ece(*search(rows)))
+        return apart > 0.0
+
+    def temperature(self, grid: np.ndarray) -> tuple[float, float]:
+        """Best temperature, refined between its grid neighbours."""
+        _, (t, _) = self._best([(float(t), 0.0) for t in grid])
         i = int(np.argmin(np.abs(grid - t)))
         low, high = grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)]
-        fine, best = self._best([(float(x), 0.0) for x in np.geomspace(low, high, len(grid))] + [(t, 0.0)])
-        found = min(found, fine)
-        return best if neutral - found > floor else (1.0, 0.0)
+        _, best = self._best([(float(x), 0.0) for x in np.geomspace(low, high, len(grid))] + [(t, 0.0)])
+        return best
 
-    def affine(self, grid: np.ndarray, floor: float, reached: np.ndarray) -> tuple[float, float]:
-        """Best (T, b) around the logistic fit; (1, 0) where the gain is below the floor.
+    def affine(self, grid: np.ndarray, reached: np.ndarray) -> tuple[float, float]:
+        """Best (T, b) around the logistic fit.
 
         The ECE has many shallow minima in two dimensions; the likelihood has one, so the search starts there.
         """
-        neutral = self.ece(1.0)
         best = _logistic(self.logit[reached], self.labels[reached], float(grid[0]), float(grid[-1]))
-        found = self.ece(*best)
         for width_t, width_b in ((0.4, 0.4), (0.1, 0.1), (0.025, 0.025)):
             steps = np.linspace(-1.0, 1.0, 7)
             candidates = [
@@ -162,8 +187,8 @@ class _Position:
                 for u in steps
                 for v in steps
             ]
-            found, best = self._best([best, *candidates])
-        return best if neutral - found > floor else (1.0, 0.0)
+            _, best = self._best([best, *candidates])
+        return best
 
 
 def _logistic(logit: np.ndarray, labels: np.ndarray, low: float, high: float) -> tuple[float, float]:

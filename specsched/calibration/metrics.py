@@ -15,6 +15,7 @@ from scipy.special import expit
 from ..errors import CalibrationError
 
 BINS = 20
+RESAMPLES = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +66,29 @@ def noise_floor(scores: Any, bins: int = BINS, *, labels: Any = None, groups: An
         scores, labels = _pair(scores, labels)
         deviation = np.maximum(deviation, _between_groups(scores, labels, np.asarray(groups), where, bins))
     return float(deviation.sum()) / len(scores)
+
+
+def gain_noise(before: Any, after: Any, labels: Any, groups: Any, bins: int = BINS, seed: int = 0) -> float:
+    """Standard deviation of ECE(before) - ECE(after), both of the same rows: bootstrap over groups
+    (requests).
+
+    The two share rows and labels, so most of the noise of each cancels: far less than either's own floor.
+    float64[n] scores before and after, `groups` the request of each row; infinite where there is one group.
+    """
+    (before, labels), (after, _) = _pair(before, labels), _pair(after, labels)
+    _, code = np.unique(np.asarray(groups), return_inverse=True)
+    m = int(code.max()) + 1
+    if m < 2:
+        return float("inf")
+    sums = []
+    for scores in (before, after):
+        at = code * bins + bin_of(scores, bins)
+        sums.append(np.bincount(at, scores - labels, m * bins).reshape(m, bins))
+    rows = np.bincount(code, minlength=m)
+    weights = np.random.Generator(np.random.Philox(seed)).multinomial(m, np.full(m, 1.0 / m), RESAMPLES)
+    held = np.maximum(weights @ rows, 1)
+    gains = (np.abs(weights @ sums[0]).sum(axis=1) - np.abs(weights @ sums[1]).sum(axis=1)) / held
+    return float(gains.std(ddof=1))
 
 
 def _between_groups(
