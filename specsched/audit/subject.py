@@ -167,6 +167,8 @@ def _of_object(policy: Any) -> Callable[[Floats, Floats, History], Any]:
         fresh = copy.deepcopy(policy)
         for step in history.steps:
             _plan(fresh, step.confidence, sps, step.ids)
+            if isinstance(fresh, schedule.Policy):
+                fresh.settle(step.accepted)
         return _plan(fresh, confidence, sps, history.ids)
 
     return plan
@@ -174,6 +176,8 @@ def _of_object(policy: Any) -> Callable[[Floats, Floats, History], Any]:
 
 def _plan(policy: Any, confidence: Floats, sps: Floats, ids: Longs) -> Any:
     if not isinstance(policy, schedule.SameLength):
+        if isinstance(policy, schedule.Policy):  # a step without drafting costs what a pass of anchors does
+            policy.drafting(*confidence.shape, sps, float(sps[ids.size]))
         return policy.plan(confidence, sps, ids=ids)
     # Lengths that no confidence decides: tiny blocks cut them, as they would not an engine's.
     requests, block = confidence.shape

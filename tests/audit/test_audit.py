@@ -34,8 +34,8 @@ LEAKS = [
     "in_crowds",
     "Object",
 ]
-SOUND = ["drafts_before", "others_ahead", "acceptance_so_far"]
-BUNDLED = ["off", "fixed", "fixed:2", "threshold:0.3", "early-stop", "lagged:1", "lagged:2"]
+SOUND = ["drafts_before", "others_ahead", "acceptance_so_far", "STOPPING"]
+BUNDLED = ["off", "fixed", "fixed:2", "threshold:0.3", "early-stop", "lagged:1", "lagged:2", "bypass:1"]
 
 
 @pytest.fixture

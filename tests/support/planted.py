@@ -103,6 +103,10 @@ def acceptance_so_far(c, sps, history):
     return [min(int(known.get(i, 0)) + 1, c.shape[1]) for i in history.ids]
 
 
+# Stops, probes and comes back within the few steps that an audit has.
+STOPPING = schedule.Bypass(1, window=8, least=1, gain=0.0, share=0.5, rows=1)
+
+
 # -- no policies -------------------------------------------------------------------------------------------
 
 
