@@ -74,7 +74,7 @@ def test_hours_of_a_recorded_day_and_what_following_saves() -> None:
     )
     slow = line(verify={"tokens": [1, 512], "seconds": [0.1, 1.122]})
     asked = {"policies": ["off"], "calibration": None, "workers": 1, "gpu_cost": 2.0, "max_running": 4}
-    asked["prefill"] = "free"
+    asked |= {"prefill": "free"}
     document = plan(EVEN, slow, 8.0, workload=Workload("day", at), **asked)
     found = document["hours"]
     needs = [row["gpus"] for row in found["table"]]
