@@ -177,7 +177,7 @@ def _of_object(policy: Any) -> Callable[[Floats, Floats, History], Any]:
 def _plan(policy: Any, confidence: Floats, sps: Floats, ids: Longs) -> Any:
     if not isinstance(policy, schedule.SameLength):
         if isinstance(policy, schedule.Policy):  # a step without drafting costs what a pass of anchors does
-            policy.drafting(*confidence.shape, sps, float(sps[ids.size]))
+            policy.drafting(ids.size, confidence.shape[1], sps, float(sps[ids.size]))
         return policy.plan(confidence, sps, ids=ids)
     # Lengths that no confidence decides: tiny blocks cut them, as they would not an engine's.
     requests, block = confidence.shape
