@@ -266,17 +266,23 @@ def curve_loads(question: Question, capacity: int) -> list[int]:
     return sorted({*(rung for rung in ladder(question) if rung <= top), top})
 
 
-def capacity_of(search: Search, rungs: list[int]) -> Capacity:
-    """Capacity, its interval and what binds it, as the answer states them."""
-    good, bad = search.first_failure(rungs, "share")
+def interval_of(search: Search, rungs: list[int]) -> tuple[int, int]:
+    """[low, high] of the capacity: what the noise of the trace leaves."""
     low, low_failed = search.first_failure(rungs, "low")
     high, high_failed = search.first_failure(rungs, "high")
-    engine_gpus = search.question.profile.gpus
     # What memory ends moves with the mean KV of a user: another trace's users hold more, or less, of it.
     if low and low_failed is not None and not search.at(low_failed).held:
         low = max(1, int(low * np.exp(-search.at(low).noise.held)))
     if high and high_failed is not None and not search.at(high_failed).held:
         high = min(LARGEST, int(np.ceil(high * np.exp(search.at(high).noise.held))))
+    return low, high
+
+
+def capacity_of(search: Search, rungs: list[int]) -> Capacity:
+    """Capacity, its interval and what binds it, as the answer states them."""
+    good, bad = search.first_failure(rungs, "share")
+    low, high = interval_of(search, rungs)
+    engine_gpus = search.question.profile.gpus
     more, less = (search.at_step_cost(rungs, 1.0 + change) for change in (STEP_CHANGE, -STEP_CHANGE))
     # Of loads that this policy alone gives, so that what it is compared with changes no pocket.
     loads = sorted({*search.loads, *curve_loads(search.question, good)})

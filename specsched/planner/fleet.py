@@ -15,16 +15,17 @@ import numpy as np
 from ..errors import ProfileError
 from ..profile import StepProfile
 from ..schedule import Policy
-from ..simulator import Serving, SimResult, intervals
+from ..simulator import Serving, SimResult
+from ..simulator.noise import Heavier, speed_noise
 from ..simulator.replay import Replay
 from ..simulator.requests import Requests, open_loop
 from ..simulator.result import reaches
 from ..simulator.run import Run
 from ..trace import Trace
 from ..workload import Workload, prolonged
+from .stable import Service, service
 
 MOST_ENGINES = 1 << 16
-Z95 = 1.96
 LONGER, CONFIRMED = 4, 60_000  # times as long as a trial, and most requests, of the run that confirms a fleet
 
 
@@ -55,15 +56,20 @@ class Trial:
     engines: int
     result: SimResult | None  # None: the profile has no cost for a pass it needs
     share: float
-    low: float
-    high: float
     slow: float  # shares that failed by speed, and by time to the first token
     late: float
     grows: bool = False  # its backlog does: what it served is a matter of how long the run lasted
 
-    def keeps(self, wanted: float, bound: str = "share") -> bool:
+    def keeps(self, wanted: float) -> bool:
         """Whether the promise is kept for good: by enough requests, without a backlog that grows."""
-        return not self.grows and bool(getattr(self, bound) >= wanted)
+        return not self.grows and self.share >= wanted
+
+    def users(self, ranks_per_group: int) -> float:
+        """Requests that a rank decodes at once, on average."""
+        if self.result is None:
+            return 0.0
+        out: float = self.result.summary["concurrency_mean"] / (self.engines * ranks_per_group)
+        return out
 
 
 @dataclass(eq=False)
@@ -82,20 +88,42 @@ class Fleet:
             self.done()
         return self.trials[engines]
 
-    def fewest(self, bound: str = "share") -> int | None:
-        """Fewest engines that keep the promise; `bound` "low" or "high": by what noise allows.
+    @cached_property
+    def service(self) -> Service:
+        """What one engine serves for good, and at the promised speed."""
+        return service(self.traffic, self.policy)
+
+    @property
+    def least(self) -> int:
+        """With fewer engines the backlog grows for ever, however well a run of some length looks."""
+        most = self.service.most
+        return max(1, math.ceil(self.traffic.workload.rate / most - 1e-9)) if most > 0.0 else 1
+
+    def keeps(self, engines: int) -> bool:
+        """Whether so many keep the promise for good."""
+        return engines >= self.least and self.at(engines).keeps(self.traffic.share)
+
+    def fewest(self, start: int | None = None) -> int | None:
+        """Fewest engines that keep the promise, searched from `start` on, or from what one engine serves.
 
         None when a request alone on an engine is too slow, so that no number of them helps.
         """
-        wanted = self.traffic.share
-        bad, good = 0, 1
-        while not self.at(good).keeps(wanted, bound):
-            if good >= self.alone():
-                return None
-            bad, good = good, good * 2
+        promised = self.service.promised
+        guess = math.ceil(self.traffic.workload.rate / promised) if promised > 0.0 else self.least
+        good = min(max(start or guess, self.least), max(self.alone(), 1))
+        bad, stride = 0, max(1, good // 16)
+        if self.keeps(good):
+            while good > 1 and self.keeps(max(1, good - stride)):
+                good, stride = max(1, good - stride), 2 * stride
+            bad = max(1, good - stride) if good > 1 else 0
+        else:
+            while not self.keeps(good):
+                if good >= self.alone():
+                    return None
+                bad, good, stride = good, good + stride, 2 * stride
         while good - bad > 1:
             middle = (bad + good) // 2
-            if self.at(middle).keeps(wanted, bound):
+            if self.keeps(middle):
                 good = middle
             else:
                 bad = middle
@@ -114,32 +142,22 @@ class Fleet:
         return int(min(MOST_ENGINES, len(w), max(8.0, 8.0 * w.rate * longest, together)))
 
 
-def demand_noise(traffic: Traffic) -> float:
-    """Half the 95 % interval of the mean output length, as a share of it: few traced requests leave it open.
+def under(fleet: Fleet, change: Heavier, sign: float) -> Fleet:
+    """The same fleet under a heavier trace (sign 1) or a lighter one (-1).
 
-    A fleet's load is the rate times that mean, so an interval of GPUs must hold for both ends of it.
+    More work per request is a higher rate. A step that is longer by a factor is a clock that runs slower by
+    it: the same run at a rate, a speed and a time to the first token that are stricter by the factor.
     """
-    lengths = traffic.coming.requests[:, 1].astype(np.float64)
-    distinct = len(np.unique(traffic.coming.requests[:, 0]))
-    return min(0.5, Z95 * float(lengths.std()) / (math.sqrt(distinct) * max(float(lengths.mean()), 1.0)))
-
-
-def work_noise(traffic: Traffic, held: Trial) -> float:
-    """Standard error of a request's mean work, as a share of it: of its length, or of its steps if more so.
-
-    Few traced requests leave open how long the texts are and how much of a draft is accepted.
-    """
-    assert held.result is not None
-    traced, steps = held.result.arrays["traced"], held.result.arrays["steps"].astype(np.float64)
-    which, place = np.unique(traced, return_inverse=True)
-    each = np.bincount(place, steps) / np.bincount(place)
-    of_steps = float(each.std()) / (math.sqrt(len(which)) * max(float(each.mean()), 1.0))
-    return min(0.25, max(demand_noise(traffic) / Z95, of_steps))
-
-
-def at_rate(fleet: Fleet, factor: float) -> Fleet:
-    """The same fleet under `factor` times the rate."""
-    return Fleet(at(fleet.traffic, fleet.traffic.workload.rate * factor), fleet.policy, done=fleet.done)
+    traffic = at(fleet.traffic, fleet.traffic.workload.rate * math.exp(sign * (change.work + change.step)))
+    ttft = traffic.ttft_seconds
+    traffic = replace(
+        traffic,
+        sla_tps=traffic.sla_tps * math.exp(sign * (change.step + change.slow)),
+        ttft_seconds=None if ttft is None else ttft * math.exp(-sign * change.step),
+    )
+    other = Fleet(traffic, fleet.policy, done=fleet.done)
+    other.service = fleet.service  # of the engine, whatever is asked of it
+    return other
 
 
 def confirmed(fleet: Fleet, engines: int) -> int:
@@ -179,7 +197,7 @@ def trial(traffic: Traffic, policy: Policy, engines: int) -> Trial:
     except ProfileError:
         if engines >= MOST_ENGINES:
             raise
-        return Trial(engines, None, 0.0, 0.0, 0.0, 1.0, 0.0)
+        return Trial(engines, None, 0.0, 1.0, 0.0)
     a = result.arrays
     # A request whose only token came from its prefill has no speed to fall short of.
     slow = ~reaches(result.tps, traffic.sla_tps) & (a["tokens"] > 0)
@@ -187,8 +205,22 @@ def trial(traffic: Traffic, policy: Policy, engines: int) -> Trial:
     if traffic.ttft_seconds is not None:
         late = a["ready_seconds"] - a["arrival_seconds"] > traffic.ttft_seconds
     kept = ~(slow | late)
-    low, high = intervals.share_bounds(kept, a["traced"], traffic.seed)
     grows = result.backlog is not None and result.backlog.grows
-    return Trial(
-        engines, result, float(kept.mean()), low, high, float(slow.mean()), float(late.mean()), grows
-    )
+    return Trial(engines, result, float(kept.mean()), float(slow.mean()), float(late.mean()), grows)
+
+
+def share_interval(traffic: Traffic, found: Trial) -> list[float]:
+    """Interval of the share of requests that a fleet keeps its promise to, at this rate."""
+    if found.result is None:
+        return [0.0, 0.0]
+    users = found.users(traffic.serving.ranks_per_group)
+    noise = speed_noise(found.result, traffic.profile, traffic.serving, users, traffic.share, traffic.seed)
+    a, tps = found.result.arrays, found.result.tps
+    timely = np.ones(len(tps), bool)
+    if traffic.ttft_seconds is not None:
+        timely = ~(a["ready_seconds"] - a["arrival_seconds"] > traffic.ttft_seconds)
+    decodes = a["tokens"] > 0
+    return [
+        float(((reaches(tps * factor, traffic.sla_tps) | ~decodes) & timely).mean())
+        for factor in (noise.slower, noise.faster)
+    ]

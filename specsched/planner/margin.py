@@ -16,24 +16,26 @@ from ..profile import StepProfile
 from ..profile.curve import Curve
 from ..schedule import Policy, make
 from ..simulator.replay import Replay
-from .fleet import Traffic, at, trial
+from .fleet import Fleet, Traffic, at, trial
 
-RATE_STEPS = 10  # bisections of a rate: the bracket of a factor 2 shrinks to 0.1 %
+PRECISION = 0.02  # of what one engine serves: how near a highest rate is found
+FINEST = 0.002  # of the rate: nearer than that it is a matter of single requests
 
 
-def worth(traffic: Traffic, policy: Policy, engines: int) -> Worth:
+def worth(fleet: Fleet, engines: int) -> Worth:
     """What one more engine, twice the capture limit, and the block's last token are worth: in requests/s.
 
     Each is the highest rate of the same arrivals, sped up or slowed down, at which the promise still holds.
     """
-    base = highest_rate(traffic, policy, engines)
-    out: Worth = {
-        "rate": base,
-        "one_more_engine": highest_rate(traffic, policy, engines + 1) - base,
-    }
+    traffic, policy, most = fleet.traffic, fleet.policy, fleet.service.most
+    base = highest_rate(traffic, policy, engines, most=most * engines)
+    another = highest_rate(
+        traffic, policy, engines + 1, base * (engines + 1) / engines, most=most * (engines + 1)
+    )
+    out: Worth = {"rate": base, "one_more_engine": another - base}
     wider = _wider_capture(traffic.profile)
     if wider is not None:
-        gained = highest_rate(replace(traffic, profile=wider), policy, engines) - base
+        gained = highest_rate(replace(traffic, profile=wider), policy, engines, base) - base
         out["capture_limit_doubled"] = gained
         out["capture_limit"] = [traffic.profile.graph_limit, wider.graph_limit]
     block = traffic.replay.block_size
@@ -41,32 +43,44 @@ def worth(traffic: Traffic, policy: Policy, engines: int) -> Worth:
         shorter = replace(traffic, replay=_shorter(traffic.replay))
         name = policy.name
         policy = make(f"fixed:{block - 1}" if name == f"fixed:{block}" else name, block_size=block - 1)
-        out["last_block_position"] = base - highest_rate(shorter, policy, engines)
+        out["last_block_position"] = base - highest_rate(shorter, policy, engines, base)
         out["block_size"] = block
     return out
 
 
 def highest_rate(
-    traffic: Traffic, policy: Policy, engines: int, start: float | None = None, steps: int = RATE_STEPS
+    traffic: Traffic,
+    policy: Policy,
+    engines: int,
+    start: float | None = None,
+    steps: int | None = None,
+    most: float = math.inf,
 ) -> float:
-    """Requests per second that `engines` carry at the promise: time-dilated arrivals, to 0.1 %.
+    """Requests per second that `engines` carry at the promise: of the same arrivals, time-dilated.
 
-    The search begins at `start` (default: the traffic's own rate); each of the `steps` halves its bracket.
+    The search begins at `start` (default: the traffic's own rate) and widens from there by about an engine's
+    worth, more at every turn; then it halves its bracket `steps` times (default: until it is PRECISION of an
+    engine's worth). most: requests/s above which they serve for no good, whatever a short run shows.
     """
 
     def keeps(rate: float) -> bool:
-        return trial(at(traffic, rate), policy, engines).keeps(traffic.share)
+        return rate <= most and trial(at(traffic, rate), policy, engines).keeps(traffic.share)
 
-    low, high = 0.0, traffic.workload.rate if start is None else start
+    own = traffic.workload.rate
+    high = own if start is None or start <= 0.0 else start
+    low, turn = 0.0, 1.0 + 1.0 / engines
     while keeps(high):
-        low, high = high, 2.0 * high
-        if high > 1024.0 * traffic.workload.rate:
+        low, high, turn = high, high * turn, turn * turn
+        if high > 1024.0 * own:
             return low
-    low = low or high / 2.0
-    while not keeps(low):
-        low, high = low / 2.0, low
-        if low < traffic.workload.rate / 1024.0:
-            return 0.0
+    if not low:
+        low, turn = high / turn, turn * turn
+        while not keeps(low):
+            low, high, turn = low / turn, low, turn * turn
+            if low < own / 1024.0:
+                return 0.0
+    if steps is None:
+        steps = math.ceil(math.log2(max(math.log(high / low) / min(FINEST, PRECISION / engines), 1.0)))
     for _ in range(steps):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if keeps(middle) else (low, middle)
@@ -84,23 +98,32 @@ def _shorter(replay: Replay) -> Replay:
 
 
 def _wider_capture(profile: StepProfile) -> StepProfile | None:
-    """The profile as if graphs were captured to twice the limit: its captured curve carried on, estimated."""
+    """The profile as if graphs were captured to twice the limit: its captured curve carried on, estimated.
+
+    By the line through its points from half the limit on, not by the last two: a table that ends on an
+    inversion or a stair would make every larger pass free. None where that line does not rise either.
+    """
     limit, sizes = profile.graph_limit, profile.capture_sizes
     if limit is None or sizes is None or profile.provenance.get("method") in ("composed", "roofline"):
         return None  # an eager curve of kernels alone holds no launches, so what a graph saves is not in it
     step = int(sizes[-1] - sizes[-2]) if len(sizes) > 1 else limit
     more = np.arange(limit + step, 2 * limit + 1, step)
-    if not len(more):
-        return None
-    kept = sizes[sizes <= limit]
     curve = profile.verify
-    known = curve.x <= limit
-    ends = Curve(curve.x[known], curve.y[known], "linear", "slope")
+    x, y = curve.x[curve.x <= limit], curve.y[curve.x <= limit]
+    upper = x >= limit / 2 if (x >= limit / 2).sum() > 1 else np.ones(len(x), bool)
+    if not len(more) or len(x) < 2:
+        return None
+    slope = float(np.polyfit(x[upper], y[upper], 1)[0])
+    if not slope > 0.0:
+        return None
     at = np.array([limit, 2 * limit], dtype=np.float64)
-    x = np.append(curve.x[known], at[at > curve.x[known][-1]])
+    at = at[at > x[-1]]
+    kept = sizes[sizes <= limit]
     return replace(
         profile,
         capture_sizes=np.concatenate([kept, more]),
         capture_limit=int(more[-1]),
-        verify=Curve(x, ends(x), curve.lookup, curve.beyond),
+        verify=Curve(
+            np.append(x, at), np.append(y, y[-1] + slope * (at - x[-1])), curve.lookup, curve.beyond
+        ),
     )

@@ -19,6 +19,8 @@ from ..documents.plan import Plan, PlanRow
 from ..errors import WorkloadError
 from ..profile import StepProfile
 from ..simulator import Serving
+from ..simulator.intervals import LEVEL
+from ..simulator.noise import Heavier, fleet_noise
 from ..simulator.serving import MAX_RUNNING
 from ..trace import Trace
 from ..workers import map_points
@@ -26,7 +28,7 @@ from ..workload import Workload, gamma_burst, portion, prolonged
 from .about import about
 from .deployment import runs_in
 from .doubts import input_warnings, left_out
-from .fleet import Z95, Fleet, Traffic, Trial, at_rate, confirmed, work_noise
+from .fleet import Fleet, Traffic, Trial, confirmed, share_interval, under
 from .hours import hours
 from .inputs import AUTO, Inputs, Progress, check_promise, load_inputs, once, report_progress
 from .margin import worth
@@ -34,7 +36,7 @@ from .prefill import left_out_by_request, load_of, probe, settle
 
 MOST_REQUESTS = 5_000_000  # of a trial drawn at a rate: 2 GB of jobs
 LONGEST, WINDOW = 12_000, 3_000  # requests of a file replayed whole; of the busiest window of a longer one
-LEAN = 1.0  # standard errors of the work by which the answer leans to the safe side
+LEAN = 0.8  # central level whose heavier end the answer carries: in nine of ten traces that is enough
 RESIDENCES = 20  # a trial lasts at least so many stays of a request, for a fleet to reach its steady state
 
 
@@ -53,6 +55,7 @@ def plan(
     requests: int = 2000,
     seed: int = 0,
     calibration: Calibration | str | None = "sts",
+    marginal: bool = True,
     serving: Serving | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
@@ -69,6 +72,7 @@ def plan(
     fraction : share of requests that must reach the SLA (and the time to first token).
     requests : fewest requests of a trial with `rate`; more are drawn where a trial would end too soon. Of a
         workload more than LONGEST requests are replayed only if so many are asked for.
+    marginal : whether to search what one engine more and the like are worth.
     serving, serving_options : see `simulate`; `replicas` is what is searched, `router` defaults to
         least-outstanding.
 
@@ -114,6 +118,11 @@ def plan(
     document["portion"] = part
     document["warnings"] = once(said, document["warnings"])
     best = document["recommended"]
+    if best is not None and marginal:
+        row = next(row for row in rows if row["policy"] == best)
+        fleet = fleets[rows.index(row)]
+        assert row["engines"] is not None
+        document["marginal"] = worth(fleet, row["engines"])
     if best is not None and whole is not None and whole.recorded:
         fleet = fleets[[row["policy"] for row in rows].index(best)]
         document["hours"] = hours(fleet, whole, rows[fleets.index(fleet)], gpu_cost)
@@ -157,9 +166,7 @@ def _document(
         "headline": "",
         "recommended_runs_in": runs_in(best["policy"], traffic.trace) if best else None,
         "policies": rows,
-        "marginal": worth(traffic, fleets[rows.index(best)].policy, best["engines"])
-        if best and best["engines"]
-        else None,
+        "marginal": None,
         "calibration": given.note,
         "settings": {
             "prefill": serving.prefill,
@@ -226,9 +233,9 @@ def _row(fleet: Fleet, gpu_cost: float | None, drawn: bool) -> PlanRow:
         "binds": _binds(fleet.at(max(fleet.trials))) if engines is None else "traffic",
     }
     if engines is not None and fewest is not None:
-        noise = Z95 * work_noise(fleet.traffic, fleet.at(fewest))
-        low = at_rate(fleet, 1.0 - noise).fewest("high")
-        most = at_rate(fleet, 1.0 + noise).fewest("low")
+        heavier, lighter = _noise(fleet, fewest, LEVEL)
+        low = under(fleet, lighter, -1.0).fewest(fewest)
+        most = under(fleet, heavier, 1.0).fewest(engines)
         row["gpus_interval"] = [
             (min(low, engines) if low is not None else engines) * gpus_each,
             None if most is None else max(most, engines) * gpus_each,
@@ -244,7 +251,7 @@ def _row(fleet: Fleet, gpu_cost: float | None, drawn: bool) -> PlanRow:
             "engines": t.engines,
             "gpus": t.engines * gpus_each,
             "share_at_sla": t.share,
-            "share_interval": [t.low, t.high],
+            "share_interval": share_interval(fleet.traffic, t),
             "backlog_grows": t.grows,
         }
         for t in sorted(fleet.trials.values(), key=lambda t: t.engines)
@@ -252,13 +259,28 @@ def _row(fleet: Fleet, gpu_cost: float | None, drawn: bool) -> PlanRow:
     return cast(PlanRow, row)
 
 
+def _noise(fleet: Fleet, engines: int, level: float) -> tuple[Heavier, Heavier]:
+    """(heavier, lighter) traces that the fleet may meet, at the ends of a central interval of this level."""
+    traffic, held = fleet.traffic, fleet.at(engines)
+    assert held.result is not None  # it keeps its promise
+    return fleet_noise(
+        held.result,
+        traffic.profile,
+        traffic.serving,
+        held.users(traffic.serving.ranks_per_group),
+        traffic.share,
+        traffic.seed,
+        own_lengths=traffic.workload.output_tokens is not None,
+        level=level,
+    )
+
+
 def _safe(fleet: Fleet, fewest: int) -> int:
-    """Engines that carry the traffic were its work a standard error heavier than these requests show.
+    """Engines that carry the traffic were its requests heavier than nine traces of ten show them.
 
     A fleet one engine short misses its promise, one too many costs an engine: so the answer leans to more.
     """
-    noise = work_noise(fleet.traffic, fleet.at(fewest))
-    heavier = at_rate(fleet, 1.0 + LEAN * noise).fewest() if noise > 0.0 else fewest
+    heavier = under(fleet, _noise(fleet, fewest, LEAN)[0], 1.0).fewest(fewest)
     return max(fewest, heavier if heavier is not None else fewest)
 
 

@@ -16,12 +16,12 @@ from ..simulator.prefill import Load
 from ..trace import Trace
 from ..workers import Progress, map_points
 from ..workload import Workload, parse_arrivals, portion, prolonged
+from ..workload.portion import LONGEST
 from .about import about
 from .doubts import input_warnings, left_out
 from .inputs import Inputs, load_inputs, once
 from .prefill import PROBE, left_out_by_request, load_of, prompt_tokens, settle
 
-LONGEST = 20_000  # requests of a file replayed whole; a longer one gives its busiest window
 LENGTHENED = 100_000  # requests to which a run too short to settle is lengthened at most
 LENGTHENINGS = 3
 TYPICAL_PASS = 64.0  # tokens of a decoding pass, where none has run yet

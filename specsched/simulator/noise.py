@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -51,8 +52,8 @@ class SpeedNoise:
 NO_NOISE = SpeedNoise(0.0, 0.0, 0.0)
 
 
-def student(traced: int) -> float:
-    """Half-widths in standard deviations of a nominal 95 % interval from so many traced requests.
+def student(traced: int, level: float = intervals.LEVEL) -> float:
+    """Half-width in standard deviations of a nominal interval of this level from so many traced requests.
 
     Student's t, and 1 + 1 / sqrt(n) of it: bootstrapped deviations of a tail's quantile are too small by
     about that in the coverage experiment.
@@ -60,7 +61,7 @@ def student(traced: int) -> float:
     if traced < 2:
         return float("inf")
     widened = float(np.sqrt(traced / (traced - 1.0))) * (1.0 + 1.0 / float(np.sqrt(traced)))
-    return float(stdtrit(traced - 1, 0.5 + intervals.LEVEL / 2.0)) * widened
+    return float(stdtrit(traced - 1, 0.5 + level / 2.0)) * widened
 
 
 def speed_noise(
@@ -79,14 +80,107 @@ def speed_noise(
     mean = _Means.of(result.replay, a, distinct, group, count, serving)
     influence, contexts = mean.step_influence(profile, result, users)
     sd = float(influence.std(ddof=1)) / np.sqrt(n)
-    skew = float(((influence - influence.mean()) ** 3).mean()) / max(float(influence.std()) ** 3, 1e-300)
-    # Hall's correction: the mean of data with a long upper tail lies further above than below its estimate.
-    lean = max(skew, 0.0) * (1.0 + 2.0 * wide * wide) / (6.0 * np.sqrt(n)) if sd > 0 else 0.0
+    lean = _lean(influence, wide)
     hidden = contexts * np.sqrt(min(1.0, users / n) / users)
     spread = float(np.log(speed[known]).std())
     tail = NormalDist().inv_cdf(min(max(share, 0.5), 0.999))
     slow = float(np.hypot(sd * (wide + lean), ranked)) + tail * float(np.hypot(spread, hidden) - spread)
     return SpeedNoise(slow, float(np.hypot(sd * wide, ranked)), wide * mean.held_sd())
+
+
+def widened(
+    intervals_of: dict[str, Any], result: SimResult, profile: StepProfile, serving: Serving
+) -> dict[str, Any]:
+    """The intervals of a summary with the noise of the step in those of speeds.
+
+    Resampling the requests of a run leaves its steps as long as they were; throughput and the speed of a user
+    go inversely with a step, which another trace makes longer or shorter.
+    """
+    a = result.arrays
+    distinct, group, count = np.unique(a["traced"], return_inverse=True, return_counts=True)
+    n = len(distinct)
+    users = result.summary["concurrency_mean"] / serving.replicas
+    if n < 2 or not users > 0:
+        return intervals_of
+    mean = _Means.of(result.replay, a, distinct, group, count, serving)
+    influence = mean.step_influence(profile, result, users)[0]
+    wide = student(n)
+    fast = wide * float(influence.std(ddof=1)) / float(np.sqrt(n))
+    slow = fast * (1.0 + _lean(influence, wide) / wide)
+    out = {**intervals_of, "tps_user": dict(intervals_of["tps_user"])}
+    for where, of in ((out, result.summary), (out["tps_user"], result.summary["tps_user"])):
+        for key in ("throughput", "mean", "p05", "p50"):
+            if where.get(key) is not None and of[key] > 0:
+                low, high = (min(max(x, 1e-300), 1e300) / of[key] for x in where[key])
+                below, above = max(-float(np.log(low)), 0.0), max(float(np.log(high)), 0.0)
+                where[key] = [
+                    of[key] * float(np.exp(-np.hypot(below, slow))),
+                    of[key] * float(np.exp(np.hypot(above, fast))),
+                ]
+    return out
+
+
+@dataclass(frozen=True)
+class Heavier:
+    """What another trace of the same size may ask of a fleet, as log-factors of at least 0.
+
+    Heavy requests bring more work, make every step longer, and more of them are slow, all at once: the three
+    are the parts of one deviation in the direction that costs most engines.
+    """
+
+    work: float  # steps a request takes
+    step: float  # seconds of a step
+    slow: float  # the speed that the share reaches, beside what longer steps do to it
+
+
+def fleet_noise(
+    result: SimResult,
+    profile: StepProfile,
+    serving: Serving,
+    users: float,
+    share: float,
+    seed: int,
+    *,
+    own_lengths: bool,
+    level: float,
+) -> tuple[Heavier, Heavier]:
+    """(heavier, lighter) traces at the two ends of a central interval of this level, from a run of a fleet.
+
+    users: requests that an engine decodes at once. own_lengths: the workload gives the output lengths, so
+    that a trace decides how many steps a token takes and not how many tokens a request has.
+    """
+    a = result.arrays
+    distinct, group, count = np.unique(a["traced"], return_inverse=True, return_counts=True)
+    n = len(distinct)
+    speed = result.tps
+    known = np.isfinite(speed) & (speed > 0)
+    if n < 2 or not known.any():
+        return Heavier(0.0, 0.0, 0.0), Heavier(0.0, 0.0, 0.0)
+    mean = _Means.of(result.replay, a, distinct, group, count, serving)
+    work = mean.work_influence(own_lengths)
+    step = mean.step_influence(profile, result, users)[0]
+    ranked = quantile_sd(np.log(speed[known]), group[known], n, 1.0 - share, seed)
+    both = work + step
+    deviation = float(np.hypot(both.std(ddof=1) / np.sqrt(n), ranked))
+    if not deviation > 0.0:
+        return Heavier(0.0, 0.0, 0.0), Heavier(0.0, 0.0, 0.0)
+    parts = [max(float((x * both).mean()) / n, 0.0) / deviation for x in (work, step)]
+    parts.append(ranked * ranked / deviation)
+    wide = student(n, level)
+    heavy = wide + _lean(both, wide)
+    return Heavier(*(heavy * part for part in parts)), Heavier(*(wide * part for part in parts))
+
+
+def _lean(influence: np.ndarray, wide: float) -> float:
+    """Standard deviations by which a mean of skewed data lies further above its estimate than below.
+
+    Hall's correction for a long upper tail.
+    """
+    sd = float(influence.std())
+    if not sd > 0.0:
+        return 0.0
+    skew = float(((influence - influence.mean()) ** 3).mean()) / sd**3
+    return max(skew, 0.0) * (1.0 + 2.0 * wide * wide) / (6.0 * float(np.sqrt(len(influence))))
 
 
 def quantile_sd(values: np.ndarray, group: np.ndarray, groups: int, quantile: float, seed: int) -> float:
@@ -102,6 +196,7 @@ def quantile_sd(values: np.ndarray, group: np.ndarray, groups: int, quantile: fl
 class _Means:
     """Per traced request, float64[n]: means over its replays."""
 
+    tokens: np.ndarray  # decoded
     steps: np.ndarray
     verified: np.ndarray  # drafts
     context: np.ndarray  # tokens read in a step, on average over its steps
@@ -125,7 +220,12 @@ class _Means:
         fixed = serving.context
         context = prompt + mean("tokens") / 2.0 if fixed is None else np.full(len(distinct), float(fixed))
         chunked = prompt if serving.prefill == "chunked" else np.zeros(len(distinct))
-        return cls(mean("steps"), mean("verified"), context, chunked)
+        return cls(mean("tokens"), mean("steps"), mean("verified"), context, chunked)
+
+    def work_influence(self, own_lengths: bool) -> np.ndarray:
+        """float64[n]: on the log of the steps that a request takes, or a token where lengths are given."""
+        out: np.ndarray = self.steps / self.steps.mean() - 1.0
+        return out - (self.tokens / self.tokens.mean() - 1.0) if own_lengths else out
 
     def _influence(self, total: np.ndarray) -> np.ndarray:
         """Of each request on the ratio Σ total / Σ steps; its mean is 0."""

@@ -21,6 +21,7 @@ from ..schedule import History, Lagged, Policy, is_bundled, make
 from ..trace import Trace, load_trace
 from .backlog import backlog, steadiness_warnings
 from .mismatch import long_requests, prefill_twice, refuse_long_context
+from .noise import widened
 from .outside import SAMPLED, outside_steps
 from .replay import ROUTE, Replay
 from .requests import Requests, closed_loop, open_loop
@@ -183,7 +184,7 @@ class Run:
         trend = None
         if not self.closed and self.measured > 1:
             trend = backlog(state.times[:, columns.ARRIVAL], state.times[:, columns.FINISH])
-        return SimResult(
+        result = SimResult(
             policy=policy.name,
             lossless=policy.lossless(sees_token),
             summary=summary,
@@ -198,6 +199,9 @@ class Run:
             counts=self._counts(state),
             backlog=trend,
         )
+        if "intervals" in summary:
+            summary["intervals"] = widened(summary["intervals"], result, self.profile, self.serving)
+        return result
 
     def _counts(self, state: kernels.State) -> dict[str, float]:
         """Totals of the whole run, warm-up and drain included: what the laws are stated on."""

@@ -16,7 +16,8 @@ from ..simulator.idle import idle_settings
 from ..simulator.prefill import Load, left_out
 from ..trace import Trace, load_trace
 from ..workers import map_points
-from ..workload import Workload, load_workload, parse_arrivals
+from ..workload import Workload, load_workload, parse_arrivals, portion
+from ..workload.portion import LONGEST, Portion
 from .spec import FITTED, Point, Sweep
 from .store import Row, flatten
 
@@ -28,13 +29,14 @@ class Inputs:
     """What points need, loaded once and shared by all: nothing a worker must find on its own disk.
 
     Keys are names as points spell them. Replays, what is left of a trace to replay and its calibration, are
-    keyed by (trace, setting, seed), policies that need a file by (policy, block size). What could not be
-    loaded is the error itself: it fails the points that need it, and no others.
+    keyed by (trace, setting, seed), files of arrivals, whole or their busiest window, by (file, rate,
+    requests), policies that need a file by (policy, block size). What could not be loaded is the error
+    itself: it fails the points that need it, and no others.
     """
 
     profiles: dict[str, StepProfile | SpecschedError]
     replays: dict[tuple[str, str, int], tuple[Trace, Calibration | None] | SpecschedError]
-    workloads: dict[str, Workload | SpecschedError]
+    workloads: dict[tuple[str, float | None, int], Portion | SpecschedError]
     policies: dict[tuple[str, int], Policy | SpecschedError]
 
 
@@ -42,7 +44,9 @@ def load_inputs(sweep: Sweep, points: list[Point], workers: int | None = None) -
     """Load every file these points name, and fit the calibrations they ask for."""
     traces = {name: load_trace(sweep.files[name]) for name in dict.fromkeys(p.trace for p in points)}
     profiles = dict.fromkeys(p.profile for p in points)
-    arrivals = dict.fromkeys(p.arrivals for p in points if p.arrivals in sweep.files)
+    keys = dict.fromkeys(_arrivals_key(p) for p in points)
+    arrivals = [key for key in keys if key is not None and key[0] in sweep.files]
+    files = {key[0]: _loaded(load_workload, sweep.files[key[0]]) for key in arrivals}
     wanted = list(dict.fromkeys(_replay_key(p) for p in points))
 
     def replay(key: tuple[str, str, int]) -> tuple[Trace, Calibration | None]:
@@ -56,7 +60,7 @@ def load_inputs(sweep: Sweep, points: list[Point], workers: int | None = None) -
     return Inputs(
         profiles={name: _loaded(load_profile, sweep.files[name]) for name in profiles},
         replays=dict(zip(wanted, map_points(loaded, wanted, workers), strict=True)),
-        workloads={name: _loaded(load_workload, sweep.files[name]) for name in arrivals if name is not None},
+        workloads={key: _loaded(_portion, files[key[0]], *key[1:]) for key in arrivals},
         policies={key: _loaded(_table_policy, sweep, *key) for key in tables},
     )
 
@@ -64,6 +68,17 @@ def load_inputs(sweep: Sweep, points: list[Point], workers: int | None = None) -
 def _table_policy(sweep: Sweep, policy: str, block: int) -> Policy:
     kind, _, table = policy.partition(":")
     return make(f"{kind}:{sweep.files.get(table, table)}", block_size=block)
+
+
+def _arrivals_key(point: Point) -> tuple[str, float | None, int] | None:
+    """What of which arrivals a point runs; None: a closed loop."""
+    return None if point.arrivals is None else (point.arrivals, point.rate, int(point.settings["requests"]))
+
+
+def _portion(loaded: Workload | SpecschedError, rate: float | None, requests: int) -> Portion:
+    """Of a file at a rate: all of it, or its busiest window where it is long, as `simulate` runs it."""
+    whole: Workload = _needed(loaded)
+    return portion(whole if rate is None else whole.scaled(rate), 0.0, max(requests, LONGEST))
 
 
 def _loaded(load: Callable[..., Any], *arguments: Any) -> Any:
@@ -93,7 +108,7 @@ def run_point(point: Point, inputs: Inputs) -> Row:
         settings = dict(point.settings)
         requests, sla, _ = settings.pop("requests"), settings.pop("sla", None), settings.pop("calibration")
         trace, calibration = _needed(inputs.replays[_replay_key(point)])
-        workload = _workload(point, inputs, requests)
+        workload, said = _workload(point, inputs, requests)
         result = simulate(
             trace,
             _needed(inputs.profiles[point.profile]),
@@ -107,7 +122,7 @@ def run_point(point: Point, inputs: Inputs) -> Row:
             log_steps=1,
             **settings,
         )
-        warnings = [*(workload.warnings if workload is not None else []), *result.warnings]
+        warnings = [*said, *(workload.warnings if workload is not None else []), *result.warnings]
         warnings += _settings_warnings(point, _needed(inputs.profiles[point.profile]), result, workload)
         row |= {"lossless": result.lossless, "warnings": list(dict.fromkeys(warnings))}
         if sla is not None:
@@ -145,13 +160,14 @@ def _settings_warnings(
     return said + left_out(profile, load)
 
 
-def _workload(point: Point, inputs: Inputs, requests: int) -> Workload | None:
-    if point.arrivals is None:
-        return None
-    if point.arrivals in inputs.workloads:
-        workload = _needed(inputs.workloads[point.arrivals]).head(requests)
-        out: Workload | None = workload if point.rate is None else workload.scaled(point.rate)
-        return out
+def _workload(point: Point, inputs: Inputs, requests: int) -> tuple[Workload | None, list[str]]:
+    """The arrivals of a point, and what to say of the part of a file that they are."""
+    key = _arrivals_key(point)
+    if key is None or point.arrivals is None:
+        return None, []
+    if key in inputs.workloads:
+        part: Portion = _needed(inputs.workloads[key])
+        return part.workload, part.warnings
     kind, _, burstiness = point.arrivals.partition(":")
     spec = f"{kind}:{point.rate!r}" + (f":{burstiness}" if burstiness else "")
-    return parse_arrivals(spec, requests=requests, seed=point.seed)
+    return parse_arrivals(spec, requests=requests, seed=point.seed), []

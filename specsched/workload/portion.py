@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .arrivals import drawn
 from .workload import Workload
 
+LONGEST = 20_000  # requests of a file that one run replays whole; a longer one gives its busiest window
 _FRACTION = 1e-9  # of a window: so near its end an arrival still counts as in it
 
 

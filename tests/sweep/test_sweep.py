@@ -24,7 +24,7 @@ from specsched.sweep import points, runner
 from specsched.sweep.spec import expand, read_spec
 from specsched.sweep.store import Store, flatten, write_rows
 from specsched.trace import Trace, load_trace
-from specsched.workload import gamma_burst
+from specsched.workload import gamma_burst, load_workload
 
 BLOCK = 3
 
@@ -215,6 +215,24 @@ def test_arrivals_drawn_and_read_run_at_their_rates(folder: Path) -> None:
     assert all(r["concurrency"] is None and r["rate"] in (2.0, 4.0) for r in rows)
     slow, fast = (next(r for r in rows if r["arrivals"] == "log.csv" and r["rate"] == x) for x in (2.0, 4.0))
     assert fast["seconds"] < slow["seconds"]
+
+
+def test_a_file_of_arrivals_runs_whole_or_its_busiest_window(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30 requests are asked for, the file has 100: all run; of too long a file, its busiest window."""
+    text = SPEC.replace("concurrencies = [1, 4]", 'arrivals = ["log.csv"]') + 'calibration = "none"\n'
+    trace, profile = load_trace(folder / "small.parquet"), load_profile(folder / "small.json")
+    whole = load_workload(folder / "log.csv")
+    for row in results(runner.run(written(folder, text), folder / "whole")):
+        expected = simulate(trace, profile, row["policy"], workload=whole, seed=row["seed"], log_steps=1)
+        assert row["throughput"] == expected.summary["throughput"]
+    burst = [*np.linspace(0, 500, 60), *np.linspace(500.1, 510, 60), *np.linspace(511, 1000, 60)]
+    (folder / "log.csv").write_text("arrival_seconds\n" + "\n".join(map(repr, map(float, burst))) + "\n")
+    monkeypatch.setattr(points, "LONGEST", 40)
+    for row in results(runner.run(written(folder, text), folder / "part")):
+        assert row["seconds"] < 15.0, "of the ten seconds of the burst"
+        assert any("busiest window" in said for said in row["warnings"])
 
 
 def test_any_number_of_threads_gives_the_same_bytes(folder: Path) -> None:
