@@ -135,7 +135,8 @@ def figures(trace: Trace, policy: str, measured: int = MEASURED) -> dict[str, Fo
 def planned(trace: Trace, policy: str, requests: int) -> PlanRow:
     """The row of a plan, nothing fitted."""
     asked: dict[str, Any] = {"rate": RATE, "policies": [policy], "requests": requests}
-    return plan(trace, profile(), SLA, calibration=None, marginal=False, **asked)["policies"][0]
+    asked |= {"prefill": "disaggregated", "calibration": None, "marginal": False}
+    return plan(trace, profile(), SLA, **asked)["policies"][0]
 
 
 def engines(trace: Trace, policy: str) -> Found:
