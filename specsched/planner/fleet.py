@@ -96,8 +96,8 @@ class Fleet:
     @property
     def least(self) -> int:
         """With fewer engines the backlog grows for ever, however well a run of some length looks."""
-        most = self.service.most
-        return max(1, math.ceil(self.traffic.workload.rate / most - 1e-9)) if most > 0.0 else 1
+        rate, most = self.traffic.workload.rate, self.service.most
+        return max(1, math.ceil(min(rate / most, MOST_ENGINES) - 1e-9)) if most > 0.0 else 1
 
     def keeps(self, engines: int) -> bool:
         """Whether so many keep the promise for good."""
@@ -109,7 +109,8 @@ class Fleet:
         None when a request alone on an engine is too slow, so that no number of them helps.
         """
         promised = self.service.promised
-        guess = math.ceil(self.traffic.workload.rate / promised) if promised > 0.0 else self.least
+        rate = self.traffic.workload.rate
+        guess = math.ceil(min(rate / promised, MOST_ENGINES)) if promised > 0.0 else self.least
         good = min(max(start or guess, self.least), max(self.alone(), 1))
         bad, stride = 0, max(1, good // 16)
         if self.keeps(good):

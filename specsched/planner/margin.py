@@ -108,8 +108,9 @@ def _wider_capture(profile: StepProfile) -> StepProfile | None:
         return None  # an eager curve of kernels alone holds no launches, so what a graph saves is not in it
     step = int(sizes[-1] - sizes[-2]) if len(sizes) > 1 else limit
     more = np.arange(limit + step, 2 * limit + 1, step)
-    curve = profile.verify
-    x, y = curve.x[curve.x <= limit], curve.y[curve.x <= limit]
+    curve, kept = profile.verify, sizes[sizes <= limit]
+    x = np.unique(np.concatenate([curve.x[curve.x <= limit], kept]).astype(np.float64))
+    y = curve(x)
     upper = x >= limit / 2 if (x >= limit / 2).sum() > 1 else np.ones(len(x), bool)
     if not len(more) or len(x) < 2:
         return None
@@ -118,7 +119,6 @@ def _wider_capture(profile: StepProfile) -> StepProfile | None:
         return None
     at = np.array([limit, 2 * limit], dtype=np.float64)
     at = at[at > x[-1]]
-    kept = sizes[sizes <= limit]
     return replace(
         profile,
         capture_sizes=np.concatenate([kept, more]),

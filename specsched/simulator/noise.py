@@ -29,6 +29,7 @@ from .serving import Serving
 
 RESAMPLES = 200
 MOST_REPLAYS = 20_000  # beyond so many the noise is the trace's, and every n-th replay shows it
+AROUND = 2.0  # factor either way within which survivals are counted: confidences may come in few values
 PREFILL_SPAN = 2048  # tokens over which the price of a prefill token is taken
 
 
@@ -89,12 +90,17 @@ def speed_noise(
 
 
 def widened(
-    intervals_of: dict[str, Any], result: SimResult, profile: StepProfile, serving: Serving
+    intervals_of: dict[str, Any],
+    result: SimResult,
+    profile: StepProfile,
+    serving: Serving,
+    weighs_costs: bool,
 ) -> dict[str, Any]:
-    """The intervals of a summary with the noise of the step in those of speeds.
+    """The intervals of a summary with the noise of the step in them.
 
     Resampling the requests of a run leaves its steps as long as they were; throughput and the speed of a user
-    go inversely with a step, which another trace makes longer or shorter.
+    go inversely with a step, which another trace makes longer or shorter, and a policy that weighs costs
+    verifies more drafts in a longer one.
     """
     a = result.arrays
     distinct, group, count = np.unique(a["traced"], return_inverse=True, return_counts=True)
@@ -117,6 +123,13 @@ def widened(
                     of[key] * float(np.exp(-np.hypot(below, slow))),
                     of[key] * float(np.exp(np.hypot(above, fast))),
                 ]
+    if weighs_costs:
+        for key, sd in mean.budget_sd(result, influence).items():
+            low, high = out.get(key) or (result.summary[key],) * 2
+            half, least = wide * sd, 1.0 if key == "verify_tokens_per_request" else 0.0
+            most = 1.0 if key == "rejected_share" else float("inf")
+            value = result.summary[key]
+            out[key] = [max(min(low, value - half), least), min(max(high, value + half), most)]
     return out
 
 
@@ -199,6 +212,7 @@ class _Means:
     tokens: np.ndarray  # decoded
     steps: np.ndarray
     verified: np.ndarray  # drafts
+    accepted: np.ndarray
     context: np.ndarray  # tokens read in a step, on average over its steps
     prefilled: np.ndarray  # prompt tokens that join the steps
 
@@ -220,7 +234,7 @@ class _Means:
         fixed = serving.context
         context = prompt + mean("tokens") / 2.0 if fixed is None else np.full(len(distinct), float(fixed))
         chunked = prompt if serving.prefill == "chunked" else np.zeros(len(distinct))
-        return cls(mean("tokens"), mean("steps"), mean("verified"), context, chunked)
+        return cls(mean("tokens"), mean("steps"), mean("verified"), mean("accepted"), context, chunked)
 
     def work_influence(self, own_lengths: bool) -> np.ndarray:
         """float64[n]: on the log of the steps that a request takes, or a token where lengths are given."""
@@ -252,6 +266,32 @@ class _Means:
         )
         variance = float((self.steps * (self.context - mean) ** 2).sum() / self.steps.sum())
         return influence, read * float(np.sqrt(variance))
+
+    def budget_sd(self, result: SimResult, step: np.ndarray) -> dict[str, float]:
+        """Standard deviations of what a policy that weighs costs verifies, emits and has rejected in a step.
+
+        It verifies drafts down to the survival at which one more is not worth its time, and that falls as
+        steps (`step`: influence on their log) grow longer beside what they emit: the number of drafts follows
+        by how many survivals lie around it.
+        """
+        total = self.steps.sum()
+        verified, accepted = self.verified.sum() / total, self.accepted.sum() / total
+        emitted = self.tokens.sum() / total
+        rows = result.replay.survival[:: max(1, len(result.replay.survival) // MOST_REPLAYS)]
+        falling = np.sort(rows, axis=None)[::-1]
+        least = float(falling[min(int(verified * len(rows)), len(falling) - 1)])
+        near = [float((falling >= least * factor).sum()) / len(rows) for factor in (1 / AROUND, AROUND)]
+        density = (near[0] - near[1]) / (2.0 * float(np.log(AROUND)))
+        of_tokens, of_verified = self._influence(self.tokens), self._influence(self.verified)
+        more = density * (step - of_tokens / emitted)
+        found = {
+            "verify_tokens_per_request": of_verified + more,
+            "emitted_per_step": of_tokens + least * more,
+        }
+        if verified > 0.0:
+            accepts = self._influence(self.accepted) + least * more
+            found["rejected_share"] = (accepted * (of_verified + more) / verified - accepts) / verified
+        return {key: float(x.std(ddof=1)) / float(np.sqrt(len(x))) for key, x in found.items()}
 
     def held_sd(self) -> float:
         """Relative standard deviation of the mean context held."""

@@ -200,7 +200,8 @@ class Run:
             backlog=trend,
         )
         if "intervals" in summary:
-            summary["intervals"] = widened(summary["intervals"], result, self.profile, self.serving)
+            found, weighs = summary["intervals"], policy.weighs_costs
+            summary["intervals"] = widened(found, result, self.profile, self.serving, weighs)
         return result
 
     def _counts(self, state: kernels.State) -> dict[str, float]:
