@@ -7,7 +7,7 @@ import textwrap
 from types import ModuleType
 from typing import Any
 
-from . import drafters, engine, paper, published, sensitivity, sweeps, traces
+from . import drafters, engine, intervals, paper, published, sensitivity, sweeps, traces
 from .common import ROOT
 
 SECTIONS: dict[str, ModuleType] = {
@@ -18,6 +18,7 @@ SECTIONS: dict[str, ModuleType] = {
     "sensitivity": sensitivity,
     "drafters": drafters,
     "engine": engine,
+    "intervals": intervals,
 }
 TITLES = {
     "engine": "Against the package's own engine",
@@ -27,6 +28,7 @@ TITLES = {
     "traces": "The paper's figures 5 and 6 on the bundled traces",
     "drafters": "The paper's figures 2 to 4 in kind",
     "sensitivity": "Which input matters",
+    "intervals": "Do the intervals cover?",
 }
 NUMBERS, TEXT = ROOT / "docs" / "validation.json", ROOT / "docs" / "validation.md"
 HEAD = """# How far the simulator is from reality

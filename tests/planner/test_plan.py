@@ -379,6 +379,24 @@ def test_the_interval_of_gpus_holds_for_both_ends_of_the_demand() -> None:
     assert row["engines_fewest"] < row["engines"], "it leans to the safe side"
 
 
+def test_plans_from_few_requests_lean_and_their_intervals_hold_the_population() -> None:
+    """Eight traces of 40 requests of a population of 1,500: too few engines are the costly error."""
+    rng = np.random.default_rng(7)
+    whole = varied(np.maximum(rng.lognormal(3.0, 0.6, 1500), 4).astype(int))
+    load = arrivals(80.0, 800)
+    truth = only(40.0, load, "fixed:2", trace=whole, marginal=False, **PLACES)["engines_fewest"]
+    rows = []
+    for _ in range(8):
+        part = whole.select(rng.choice(whole.request_ids, 40, replace=False).tolist())
+        rows.append(only(40.0, load, "fixed:2", trace=part, marginal=False, **PLACES))
+    held = [row["gpus_interval"][0] <= truth <= row["gpus_interval"][1] for row in rows]
+    assert sum(held) >= 7
+    assert sum(row["engines"] >= truth for row in rows) >= 7
+    width = np.mean([row["gpus_interval"][1] - row["gpus_interval"][0] for row in rows])
+    spread = np.std([row["engines_fewest"] for row in rows], ddof=1)
+    assert width <= 2 * (2 * 1.96 * spread) + 2, "whole engines at either end"
+
+
 def test_the_interval_of_a_sure_thing_is_narrow() -> None:
     """All requests alike, and fleets either side of the answer far from the promise."""
     row = only(50.0, arrivals(45.0), "fixed:2", **PLACES)
