@@ -13,40 +13,17 @@ from functools import cached_property
 import numpy as np
 
 from ..errors import ProfileError
-from ..profile import StepProfile
 from ..schedule import Policy
-from ..simulator import Serving, SimResult
+from ..simulator import SimResult
 from ..simulator.noise import Heavier, speed_noise
-from ..simulator.replay import Replay
-from ..simulator.requests import Requests, open_loop
 from ..simulator.result import reaches
 from ..simulator.run import Run
-from ..trace import Trace
-from ..workload import Workload, prolonged
+from ..workload import prolonged
 from .stable import Service, service
+from .traffic import Traffic
 
 MOST_ENGINES = 1 << 16
 LONGER, CONFIRMED = 4, 60_000  # times as long as a trial, and most requests, of the run that confirms a fleet
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """What every fleet is asked: these arrivals, `share` of the requests at the SLA."""
-
-    trace: Trace
-    replay: Replay
-    profile: StepProfile
-    serving: Serving
-    workload: Workload
-    sla_tps: float
-    ttft_seconds: float | None
-    share: float
-    seed: int
-    least_seconds: float = 0.0  # that arrivals last at any rate, for a fleet to reach its steady state
-
-    @cached_property
-    def coming(self) -> Requests:
-        return open_loop(self.replay, self.trace, self.workload, self.seed)
 
 
 @dataclass(frozen=True, eq=False)

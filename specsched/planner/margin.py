@@ -16,7 +16,8 @@ from ..profile import StepProfile
 from ..profile.curve import Curve
 from ..schedule import Policy, make
 from ..simulator.replay import Replay
-from .fleet import Fleet, Traffic, at, trial
+from .fleet import Fleet, at, trial
+from .traffic import Traffic
 
 PRECISION = 0.02  # of what one engine serves: how near a highest rate is found
 FINEST = 0.002  # of the rate: nearer than that it is a matter of single requests

@@ -28,11 +28,12 @@ from ..workload import Workload, gamma_burst, portion, prolonged
 from .about import about
 from .deployment import runs_in
 from .doubts import input_warnings, left_out
-from .fleet import Fleet, Traffic, Trial, confirmed, share_interval, under
+from .fleet import Fleet, Trial, confirmed, share_interval, under
 from .hours import hours
 from .inputs import AUTO, Inputs, Progress, check_promise, load_inputs, once, report_progress
 from .margin import worth
 from .prefill import left_out_by_request, load_of, probe, settle
+from .traffic import Traffic
 
 MOST_REQUESTS = 5_000_000  # of a trial drawn at a rate: 2 GB of jobs
 LONGEST, WINDOW = 12_000, 3_000  # requests of a file replayed whole; of the busiest window of a longer one

@@ -7,7 +7,7 @@ no fleet can serve more requests a second than its engines do where they serve m
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from ..schedule import Policy
 from ..simulator.requests import refilled
 from ..simulator.run import Run
 from ..simulator.serving import MAX_RUNNING
-
-if TYPE_CHECKING:
-    from .fleet import Traffic
+from .traffic import Traffic
 
 RATIO = 1.5  # of neighbouring loads
 MEASURED = 300  # requests of a run at least, and two for every user

@@ -24,10 +24,11 @@ from planner_oracle import (
 
 from specsched.errors import WorkloadError
 from specsched.planner import plan
-from specsched.planner.fleet import Fleet, Traffic, Trial, share_interval, trial, under
+from specsched.planner.fleet import Fleet, Trial, share_interval, trial, under
 from specsched.planner.margin import _wider_capture, highest_rate
 from specsched.planner.plan import headline
 from specsched.planner.stable import Service, service
+from specsched.planner.traffic import Traffic
 from specsched.profile import StepProfile
 from specsched.schedule import make
 from specsched.simulator import Serving, simulate
