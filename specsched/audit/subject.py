@@ -165,19 +165,25 @@ def _of_object(policy: Any) -> Callable[[Floats, Floats, History], Any]:
 
     def plan(confidence: Floats, sps: Floats, history: History) -> Any:
         fresh = copy.deepcopy(policy)
+        speeds: dict[int, list[int]] = {}  # what each request got in each of its steps so far
         for step in history.steps:
-            _plan(fresh, step.confidence, sps, step.ids)
+            _plan(fresh, step.confidence, sps, step.ids, speeds)
             if isinstance(fresh, schedule.Policy):
                 fresh.settle(step.accepted)
-        return _plan(fresh, confidence, sps, history.ids)
+            for one, accepted in zip(step.ids.tolist(), step.accepted.tolist(), strict=True):
+                speeds.setdefault(one, []).append(accepted + 1)
+        return _plan(fresh, confidence, sps, history.ids, speeds)
 
     return plan
 
 
-def _plan(policy: Any, confidence: Floats, sps: Floats, ids: Longs) -> Any:
+def _plan(policy: Any, confidence: Floats, sps: Floats, ids: Longs, speeds: dict[int, list[int]]) -> Any:
     if not isinstance(policy, schedule.SameLength):
         if isinstance(policy, schedule.Policy):  # a step without drafting costs what a pass of anchors does
             policy.drafting(ids.size, confidence.shape[1], sps, float(sps[ids.size]))
+            # Tokens a step, at the pace of passes of the anchors alone: something known before the step.
+            got = [speeds.get(one, [0]) for one in ids.tolist()]
+            policy.pace([sum(each) / len(each) * float(sps[ids.size]) for each in got])
         return policy.plan(confidence, sps, ids=ids)
     # Lengths that no confidence decides: tiny blocks cut them, as they would not an engine's.
     requests, block = confidence.shape

@@ -35,7 +35,18 @@ LEAKS = [
     "Object",
 ]
 SOUND = ["drafts_before", "others_ahead", "acceptance_so_far", "STOPPING"]
-BUNDLED = ["off", "fixed", "fixed:2", "threshold:0.3", "early-stop", "lagged:1", "lagged:2", "bypass:1"]
+BUNDLED = [
+    "off",
+    "fixed",
+    "fixed:2",
+    "threshold:0.3",
+    "early-stop",
+    "lagged:1",
+    "lagged:2",
+    "bypass:1",
+    "sla:2",
+    "history",
+]
 
 
 @pytest.fixture
