@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from planner_oracle import line, varied
@@ -73,7 +75,8 @@ def test_hours_of_a_recorded_day_and_what_following_saves() -> None:
         [h * 3600 + np.arange(0, 3600, 1 / rate) for h, rate in enumerate((quiet, quiet, busy, quiet))]
     )
     slow = line(verify={"tokens": [1, 512], "seconds": [0.1, 1.122]})
-    asked = {"policies": ["off"], "calibration": None, "workers": 1, "gpu_cost": 2.0, "max_running": 4}
+    asked: dict[str, Any] = {"policies": ["off"], "calibration": None, "workers": 1, "gpu_cost": 2.0}
+    asked["max_running"] = 4
     asked |= {"prefill": "free"}
     document = plan(EVEN, slow, 8.0, workload=Workload("day", at), **asked)
     found = document["hours"]
