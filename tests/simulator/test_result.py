@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planner_oracle import line, varied
+from planner_oracle import BLOCK, line, varied
 from profile_cases import small
 
 from specsched.errors import WorkloadError
@@ -155,6 +155,7 @@ def test_the_intervals_of_a_run_are_those_of_its_requests() -> None:
 
 TRACE = varied([20] * 100)
 WHOLE: dict[str, Any] = {
+    "draft": {"requests": [1, 32], "seconds": [0.001, 0.002], "block_size": BLOCK},
     "attention": {"kv_tokens": [0, 1000], "seconds": [0.0, 0.001]},
     "overhead": {"requests": [1, 32], "seconds": [0.001, 0.005]},
     "sync_seconds": 0.0002,
