@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from . import inputs
-from .options import Command, json_option
-from .output import echo, print_json, warn
+from .made_with import made_with
+from .options import Command, check_outputs, json_option, out_option
+from .output import command_line, echo, print_json, warn, wrote
 from .values import Whole
 
 
@@ -54,8 +55,10 @@ from .values import Whole
         "--workers", type=Whole(1, 4096), metavar="N", help="Threads. [default: the machine's cores]"
     ),
     json_option,
+    out_option,
 )
-def explain(**options: Any) -> None:
+@click.pass_context
+def explain(ctx: click.Context, /, **options: Any) -> None:
     """Where the throughput goes that a policy leaves to the hindsight reference.
 
     One cause after the other is done away with: miscalibrated confidences, the lag, ranking, drafts that are
@@ -68,6 +71,8 @@ def explain(**options: Any) -> None:
       specsched explain --trace qwen3-4b-chat --concurrency 100
       specsched explain --trace code --policy threshold:0.3 --calibration none --json
     """
+    out = options["out"]
+    check_outputs(out, "explain.json", "report.html")
     given = inputs.load_inputs(options)
     from .. import planner, report
 
@@ -89,3 +94,9 @@ def explain(**options: Any) -> None:
         print_json(document)
     else:
         echo(report.explain_text(document))
+    if out is not None:
+        from ..files.output import write_json
+        from ..report.page import explain_page, write_page
+
+        write_json(out / "explain.json", document)
+        wrote([write_page(out, explain_page(document, made_with(), command_line(ctx))), out / "explain.json"])

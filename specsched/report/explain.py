@@ -11,6 +11,12 @@ from .text import count, decimal, grid, interval, paragraph, share
 
 def explain_text(document: Mapping[str, Any]) -> str:
     """The document `specsched/explain/1` as text."""
+    parts, confidences = grid(*part_rows(document)), grid(*confidence_rows(document))
+    return "\n\n".join([paragraph(headline(document)), parts, confidences, "\n".join(tail(document))])
+
+
+def part_rows(document: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of what each cause takes, one after the other gone."""
     rows = [
         [
             f"{part['cause']}: {part['said']}",
@@ -23,24 +29,26 @@ def explain_text(document: Mapping[str, Any]) -> str:
     ]
     first = [document["policy"], "", "", count(document["throughput"]), interval(document["interval"])]
     header = ["one cause after the other gone", "tokens/s", "of the\ngap", "then\nin all", "interval"]
-    parts = grid(header, [first, *rows])
-    confidences = grid(
-        ["confidences", "tokens/s", "interval", "loss", "calibration\nerror"],
+    return header, [first, *rows]
+
+
+def confidence_rows(document: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the same policy with other confidences."""
+    header = ["confidences", "tokens/s", "interval", "loss", "calibration\nerror"]
+    return header, [
         [
-            [
-                row["confidences"],
-                count(row["throughput"]),
-                interval(row["interval"]),
-                f"{row['loss']:+.1%}",
-                decimal(100 * row["error"], 1) + " %",
-            ]
-            for row in document["confidences"]
-        ],
-    )
-    return "\n\n".join([paragraph(_headline(document)), parts, confidences, "\n".join(tail(document))])
+            row["confidences"],
+            count(row["throughput"]),
+            interval(row["interval"]),
+            f"{row['loss']:+.1%}",
+            decimal(100 * row["error"], 1) + " %",
+        ]
+        for row in document["confidences"]
+    ]
 
 
-def _headline(document: Mapping[str, Any]) -> str:
+def headline(document: Mapping[str, Any]) -> str:
+    """The answer in a sentence."""
     users, policy = count(document["concurrency"]), document["policy"]
     most = max(document["parts"], key=lambda part: part["tokens_per_second"])
     said = (

@@ -354,7 +354,7 @@ def test_no_arguments_show_the_help() -> None:
 
 
 def test_answers_are_documented_with_json_and_out() -> None:
-    names_its_output = {("convert",), ("warmup",)}  # the one as an argument, the other has none
+    names_its_output = {("convert",), ("audit",), ("warmup",)}  # one file that is named, or none
     for words, command in commands(main):
         options = {option for parameter in command.params for option in parameter.opts}
         if not hasattr(command, "commands") or words == ("profile",):

@@ -25,10 +25,12 @@ ROOT = Path(specsched.__file__).parent.parent
 DATA = ROOT / "tests" / "formats" / "data"
 TEXT = "\n".join(p.read_text(encoding="utf-8") for p in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))])
 # An ellipsis or capitals stand for what a reader fills in.
-_PLACEHOLDER = re.compile(r"\.\.\.|\[|\b(IN|OUT|FILE|NAME)\b")
+_PLACEHOLDER = re.compile(r"\.\.\.|\[|\$|\b(IN|OUT|FILE|NAME|MODULE|TIME)\b")
 NOT_HERE = (
     *("drafter", "trace record", "--source compose", "--cluster", "warmup"),
     *("profile --gpu cpu", "profile --gpu h100 --model", "profile --engine", "take=steps"),
+    # Their own tests run them: tests/audit, tests/cli/test_cli_fit.py.
+    *("specsched audit mymodule", "specsched fit"),
 )
 # Fewer requests and policies than the example asks for, where it names none: the same path, sooner.
 SOONER = {
@@ -61,6 +63,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "table.json": "sglang_1d.json",
         "sts.json": "sglang_sts.json",
         "metrics.txt": "vllm_metrics.txt",
+        "after.txt": "vllm_metrics.txt",
+        "sps.rounds.jsonl": "sglang_rounds.jsonl",
         "dump.json": "sglang_dump_cap_accept.json",
         "vllm.csv": "vllm_verify.csv",
         "vllm-draft.csv": "vllm_draft.csv",
@@ -80,7 +84,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("line", examples())
 def test_an_example_is_answered(folder: Path, line: str) -> None:
-    words = shlex.split(line)[1:]
+    words = shlex.split(line, comments=True)[1:]
     if any(part in line for part in NOT_HERE):
         _options_exist(words)
         return

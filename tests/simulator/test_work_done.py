@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ def test_steps_ten_percent_off_are_those_of_another_profile(policy: str) -> None
 
 def test_pockets_do_not_depend_on_what_a_policy_is_compared_with() -> None:
     stairs = line(verify={"tokens": [1, 20, 21, 40, 512], "seconds": [0.01, 0.012, 0.016, 0.0121, 0.1122]})
-    asked = {"requests": 80, "calibration": None, "workers": 1}
+    asked: dict[str, Any] = {"requests": 80, "calibration": None, "workers": 1, "prefill": "free"}
     alone = answer(TRACE, stairs, 80.0, policies=["off"], **asked)["policies"][0]
     beside = answer(TRACE, stairs, 80.0, policies=["off", "fixed:1", "fixed:4"], **asked)["policies"][0]
     assert alone["pockets"] == beside["pockets"] != []

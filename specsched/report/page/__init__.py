@@ -2,7 +2,7 @@
 
 html        markup, everything escaped
 frame       the page around its sections; its scripts and data lie inside, nothing is fetched
-answer, plan, runs, sweep, fit, files    a page each of a document, or of a file
+answer, plan, runs, sweep, fit, explain, files    a page each of a document, or of a file
 background  profile, confidences and memory behind an answer
 figures     charts as plain figures, drawn by report/assets/page.js
 words       the glossary;  worth: warnings in order
@@ -18,6 +18,7 @@ from ...files.output import atomic_write, write_bytes, write_json
 from ..plots import hours_png, load_png, pareto_png, plan_png
 from .answer import answer_page
 from .background import Background
+from .explain import explain_page
 from .files import calibration_page, drafter_page, profile_page, trace_page
 from .fit import fit_page
 from .plan import plan_page
@@ -29,6 +30,7 @@ __all__ = [
     "answer_page",
     "calibration_page",
     "drafter_page",
+    "explain_page",
     "fit_page",
     "plan_page",
     "profile_page",

@@ -103,7 +103,7 @@ def find_device(asked: str, devices: list[str], index: int | None = None) -> int
     raise SpecschedError(
         f"--gpu {asked} asks to measure on that GPU, and {here}; run it on such a machine, or choose: "
         "--source compose (published kernel timings), --gpu cpu (the bundled model on this CPU), or a "
-        f"bundled profile ({', '.join(own[:4]) or 'none here'})"
+        f"bundled profile ({', '.join(sorted(own, key=len)[:2]) or 'none here'})"
     )
 
 
