@@ -176,15 +176,28 @@ def trial(traffic: Traffic, policy: Policy, engines: int) -> Trial:
         if engines >= MOST_ENGINES:
             raise
         return Trial(engines, None, 0.0, 1.0, 0.0)
+    slow, late = _failures(traffic, result)
+    kept = promise_kept(traffic, result)
+    grows = result.backlog is not None and result.backlog.grows
+    return Trial(engines, result, float(kept.mean()), float(slow.mean()), float(late.mean()), grows)
+
+
+def _failures(traffic: Traffic, result: SimResult) -> tuple[np.ndarray, np.ndarray]:
+    """bool, one a request: which failed by speed, and which by time to the first token."""
     a = result.arrays
     # A request whose only token came from its prefill has no speed to fall short of.
     slow = ~reaches(result.tps, traffic.sla_tps) & (a["tokens"] > 0)
     late = np.zeros(len(slow), bool)
     if traffic.ttft_seconds is not None:
         late = a["ready_seconds"] - a["arrival_seconds"] > traffic.ttft_seconds
-    kept = ~(slow | late)
-    grows = result.backlog is not None and result.backlog.grows
-    return Trial(engines, result, float(kept.mean()), float(slow.mean()), float(late.mean()), grows)
+    return slow, late
+
+
+def promise_kept(traffic: Traffic, result: SimResult) -> np.ndarray:
+    """bool, one a request: whether it got what was promised."""
+    slow, late = _failures(traffic, result)
+    out: np.ndarray = ~(slow | late)
+    return out
 
 
 def share_interval(traffic: Traffic, found: Trial) -> list[float]:

@@ -11,7 +11,7 @@ import numpy as np
 from ..documents.plan import HourRow, Hours, PlanRow
 from ..workload import Workload
 from ..workload.portion import demand
-from .fleet import Fleet
+from .fleet import Fleet, promise_kept
 from .margin import highest_rate
 
 BINS = ((3600.0, 6), (600.0, 1))  # seconds of an "hour", the largest of which the file has several, and
@@ -35,6 +35,9 @@ def hours(fleet: Fleet, workload: Workload, row: PlanRow, gpu_cost: float | None
     planned = row["engines"] or 1  # a fleet that keeps the promise
     per_request = float(demand(fleet.traffic.workload).mean()) if workload.output_tokens is not None else 1.0
     engines = needed(fleet, peak / per_request, planned)
+    engines = np.where(
+        _carried(fleet, planned, len(workload), seconds, count), np.minimum(engines, planned), engines
+    )
     each = fleet.traffic.profile.gpus * fleet.traffic.serving.ranks_per_group
     first = workload.metadata.get("epoch_seconds")
     table: list[HourRow] = [
@@ -63,6 +66,24 @@ def hours(fleet: Fleet, workload: Workload, row: PlanRow, gpu_cost: float | None
         "cost_peak": None if gpu_cost is None else gpu_cost * always,
         "cost_following": None if gpu_cost is None else gpu_cost * following,
     }
+
+
+def _carried(fleet: Fleet, planned: int, requests: int, seconds: float, count: int) -> np.ndarray:
+    """bool[count]: hours whose requests the planned fleet keeps its promise to, so that none needs more.
+
+    A plan for the busiest window of a file carries every other hour, by what busiest means. A highest rate
+    would count a burst twice: it is measured on arrivals that hold the burst already.
+    """
+    if len(fleet.traffic.workload) != requests:
+        return np.ones(count, bool)
+    result = fleet.at(planned).result
+    if result is None:
+        return np.zeros(count, bool)
+    at = result.arrays["arrival_seconds"]
+    hour = np.minimum(((at - at.min()) // seconds).astype(np.int64), count - 1)
+    came = np.bincount(hour, minlength=count)
+    kept = np.bincount(hour, promise_kept(fleet.traffic, result), minlength=count)
+    return np.asarray(kept >= fleet.traffic.share * came)
 
 
 def needed(fleet: Fleet, rates: np.ndarray, largest: int) -> np.ndarray:

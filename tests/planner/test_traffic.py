@@ -68,6 +68,18 @@ def test_a_context_that_is_read_was_prefilled() -> None:
     assert asked == pytest.approx(own * 800 / 20, rel=0.05)
 
 
+def test_no_hour_needs_more_than_the_fleet_that_served_it() -> None:
+    """A burst in the last minute: what served it is enough for its hour, however high the rate of it."""
+    at = np.concatenate([np.arange(0, 2400, 4.0), 2400 + np.arange(0, 60, 0.05)])
+    slow = line(verify={"tokens": [1, 512], "seconds": [0.1, 1.122]})
+    asked: dict[str, Any] = {"policies": ["off"], "calibration": None, "workers": 1, "prefill": "free"}
+    document = plan(EVEN, slow, 4.0, workload=Workload("burst", at), **asked)
+    row = document["policies"][0]
+    assert row["engines"]
+    assert max(hour["gpus"] for hour in document["hours"]["table"]) <= row["engines"]
+    assert document["hours"]["gpus_peak"] == row["engines"]
+
+
 def test_hours_of_a_recorded_day_and_what_following_saves() -> None:
     """Two quiet hours, one of six times the traffic, a quiet one."""
     quiet, busy = 0.6, 3.6
