@@ -52,7 +52,8 @@ def refilled(replay: Replay, coming: Requests, users: int, requests: int, seed: 
     """The requests of a workload in a closed loop of users, in their order, over and over."""
     listed = coming.requests[coming.requests[:, 1] > 0]
     times = -(-(4 * users + 2 * requests) // len(listed))
-    return _staggered(replay, np.tile(listed, (times, 1)), coming.next_request, users, seed)
+    again = _staggered(replay, np.tile(listed, (times, 1)), coming.next_request, users, seed)
+    return replace(again, where=coming.where)
 
 
 def _staggered(

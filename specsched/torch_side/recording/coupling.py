@@ -159,8 +159,8 @@ def _check_text(text: Text, widths: Widths | None) -> None:
         raise ValueError("tokens beyond the vocabulary")
 
 
-def check_rows(rows: list[Rows], counts: list[int], block_size: int) -> None:
-    """Raise ValueError where the rows of a part are not what a recording writes."""
+def check_rows(rows: list[Rows], counts: list[int], block_size: int, dense: bool) -> None:
+    """Raise ValueError where rows of a part are not what a recording (of every position: `dense`) writes."""
     for row, count in zip(rows, counts, strict=True):
         whole = all(
             column.dtype.kind == "i" and column.shape == (count,) for column in (row.position, row.accepted)
@@ -173,6 +173,13 @@ def check_rows(rows: list[Rows], counts: list[int], block_size: int) -> None:
             raise ValueError("rows of another shape")
         if (row.position < 0).any() or not ((row.accepted >= 0) & (row.accepted <= block_size)).all():
             raise ValueError("rows that no step made")
+        rise = np.diff(row.position)
+        if (rise < 1).any() or not np.isfinite(row.confidence_logit).all():
+            raise ValueError("positions that do not rise, or confidences that are not numbers")
+        if (rise > block_size + 1).any() or (
+            dense and count and (rise.sum(), row.position[0]) != (count - 1, 0)
+        ):
+            raise ValueError("positions that no step reaches")
 
 
 @torch.no_grad()

@@ -35,7 +35,7 @@ class Parts:
     """
 
     def __init__(self, folder: Path | None, fingerprint: dict[str, Any], block_size: int) -> None:
-        self.folder, self.block_size = folder, block_size
+        self.folder, self.block_size, self.dense = folder, block_size, fingerprint["mode"] == "dense"
         if folder is None:
             return
         about = folder / "settings.json"
@@ -81,7 +81,7 @@ class Parts:
             cut = np.cumsum(z["counts"])[:-1]
             columns = (np.split(z[name], cut) for name in ("position", "confidence_logit", "accepted"))
             rows = [Rows(*columns_of_one) for columns_of_one in zip(*columns, strict=True)]
-            check_rows(rows, z["counts"].tolist(), self.block_size)
+            check_rows(rows, z["counts"].tolist(), self.block_size, self.dense)
             about = zip(rows, z["domain"].tolist(), z["prompt_tokens"].tolist(), strict=True)
             return [Recorded(r, str(d), int(p)) for r, d, p in about]
 

@@ -127,8 +127,8 @@ def fit_confidence(
     y = seen.accept.flatten()[keep]
     if not (x.isfinite().all() and y.isfinite().all()):
         raise SpecschedError(
-            f"{text.where}: the drafter's states on this text are not finite numbers; delete the folder, and "
-            "it is made again, or train at a lower --learning-rate"
+            f"{text.where}/*/features.npy: the drafter's states on this text are not finite numbers; delete "
+            "the folder, and it is made again, or train at a lower --learning-rate"
         )
     w = (0.02 + alive.flatten()[keep]).float()
     w /= w.sum()
