@@ -36,24 +36,10 @@ from .values import Whole
     ),
     inputs.calibration_option,
     *inputs.serving_group,
-    click.option(
-        "--block-size",
-        type=Whole(1, 1000),
-        metavar="K",
-        help="Replay shorter blocks. [default: the trace's]",
-    ),
-    click.option(
-        "--requests",
-        type=Whole(1, 10**8),
-        default=1000,
-        show_default=True,
-        metavar="N",
-        help="Requests measured in a run.",
-    ),
+    inputs.block_size_option,
+    inputs.requests_option(1000, "Requests measured in a run."),
     inputs.seed_option,
-    click.option(
-        "--workers", type=Whole(1, 4096), metavar="N", help="Threads. [default: the machine's cores]"
-    ),
+    inputs.workers_option,
     json_option,
     out_option,
 )

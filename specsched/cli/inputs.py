@@ -68,6 +68,21 @@ context_option = click.option(
 seed_option = click.option(
     "--seed", type=Whole(0, 2**63 - 1), default=0, show_default=True, metavar="S", help="Seed of every draw."
 )
+block_size_option = click.option(
+    "--block-size", type=Whole(1, 1000), metavar="K", help="Replay shorter blocks. [default: the trace's]"
+)
+workers_option = click.option(
+    "--workers", type=Whole(1, 4096), metavar="N", help="Threads. [default: the machine's cores]"
+)
+
+
+def requests_option(default: int, what: str) -> Decorator:
+    """`--requests N`, counting `what`."""
+    return click.option(
+        "--requests", type=Whole(1, 10**8), default=default, show_default=True, metavar="N", help=what
+    )
+
+
 fraction_option = click.option(
     "--sla-fraction",
     type=Real(above=0, maximum=1),

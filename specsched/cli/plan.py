@@ -49,18 +49,9 @@ from .values import Real, Whole
         metavar="N",
         help="Data-parallel ranks that step together; the slowest sets the step.",
     ),
-    click.option(
-        "--requests",
-        type=Whole(1, 10**8),
-        default=2000,
-        show_default=True,
-        metavar="N",
-        help="Requests of a trial run.",
-    ),
+    inputs.requests_option(2000, "Requests of a trial run."),
     inputs.seed_option,
-    click.option(
-        "--workers", type=Whole(1, 4096), metavar="N", help="Threads. [default: the machine's cores]"
-    ),
+    inputs.workers_option,
     json_option,
     out_option,
 )

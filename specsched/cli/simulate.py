@@ -42,20 +42,8 @@ if TYPE_CHECKING:
         help="closed (a user asks again at once), poisson:RATE, gamma:RATE:CV or a file of arrivals.",
     ),
     *inputs.serving_group,
-    click.option(
-        "--block-size",
-        type=Whole(1, 1000),
-        metavar="K",
-        help="Replay shorter blocks. [default: the trace's]",
-    ),
-    click.option(
-        "--requests",
-        type=Whole(1, 10**8),
-        default=1000,
-        show_default=True,
-        metavar="N",
-        help="Requests measured in a run.",
-    ),
+    inputs.block_size_option,
+    inputs.requests_option(1000, "Requests measured in a run."),
     click.option(
         "--fail-under",
         type=Whole(1, 10**6),
@@ -63,9 +51,7 @@ if TYPE_CHECKING:
         help="With --sla: exit with code 1 when the recommended policy carries fewer users than N.",
     ),
     inputs.seed_option,
-    click.option(
-        "--workers", type=Whole(1, 4096), metavar="N", help="Threads. [default: the machine's cores]"
-    ),
+    inputs.workers_option,
     json_option,
     out_option,
 )

@@ -176,28 +176,22 @@ def trial(traffic: Traffic, policy: Policy, engines: int) -> Trial:
         if engines >= MOST_ENGINES:
             raise
         return Trial(engines, None, 0.0, 1.0, 0.0)
-    slow, late = _failures(traffic, result)
-    kept = promise_kept(traffic, result)
+    slow, late = failures(traffic, result)
+    kept = ~(slow | late)
     grows = result.backlog is not None and result.backlog.grows
     return Trial(engines, result, float(kept.mean()), float(slow.mean()), float(late.mean()), grows)
 
 
-def _failures(traffic: Traffic, result: SimResult) -> tuple[np.ndarray, np.ndarray]:
-    """bool, one a request: which failed by speed, and which by time to the first token."""
+def failures(traffic: Traffic, result: SimResult, factor: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """bool, one a request: which failed by speed (each `factor` times as fast), and which by time to the
+    first token."""
     a = result.arrays
     # A request whose only token came from its prefill has no speed to fall short of.
-    slow = ~reaches(result.tps, traffic.sla_tps) & (a["tokens"] > 0)
+    slow = ~reaches(result.tps * factor, traffic.sla_tps) & (a["tokens"] > 0)
     late = np.zeros(len(slow), bool)
     if traffic.ttft_seconds is not None:
         late = a["ready_seconds"] - a["arrival_seconds"] > traffic.ttft_seconds
     return slow, late
-
-
-def promise_kept(traffic: Traffic, result: SimResult) -> np.ndarray:
-    """bool, one a request: whether it got what was promised."""
-    slow, late = _failures(traffic, result)
-    out: np.ndarray = ~(slow | late)
-    return out
 
 
 def share_interval(traffic: Traffic, found: Trial) -> list[float]:
@@ -206,12 +200,5 @@ def share_interval(traffic: Traffic, found: Trial) -> list[float]:
         return [0.0, 0.0]
     users = found.users(traffic.serving.ranks_per_group)
     noise = speed_noise(found.result, traffic.profile, traffic.serving, users, traffic.share, traffic.seed)
-    a, tps = found.result.arrays, found.result.tps
-    timely = np.ones(len(tps), bool)
-    if traffic.ttft_seconds is not None:
-        timely = ~(a["ready_seconds"] - a["arrival_seconds"] > traffic.ttft_seconds)
-    decodes = a["tokens"] > 0
-    return [
-        float(((reaches(tps * factor, traffic.sla_tps) | ~decodes) & timely).mean())
-        for factor in (noise.slower, noise.faster)
-    ]
+    failed = (failures(traffic, found.result, factor) for factor in (noise.slower, noise.faster))
+    return [float((~(slow | late)).mean()) for slow, late in failed]

@@ -11,7 +11,7 @@ import numpy as np
 from ..documents.plan import HourRow, Hours, PlanRow
 from ..workload import Workload
 from ..workload.portion import demand
-from .fleet import Fleet, promise_kept
+from .fleet import Fleet, failures
 from .margin import highest_rate
 
 BINS = ((3600.0, 6), (600.0, 1))  # seconds of an "hour", the largest of which the file has several, and
@@ -82,7 +82,8 @@ def _carried(fleet: Fleet, planned: int, requests: int, seconds: float, count: i
     at = result.arrays["arrival_seconds"]
     hour = np.minimum(((at - at.min()) // seconds).astype(np.int64), count - 1)
     came = np.bincount(hour, minlength=count)
-    kept = np.bincount(hour, promise_kept(fleet.traffic, result), minlength=count)
+    slow, late = failures(fleet.traffic, result)
+    kept = np.bincount(hour, ~(slow | late), minlength=count)
     return np.asarray(kept >= fleet.traffic.share * came)
 
 

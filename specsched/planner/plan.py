@@ -119,14 +119,13 @@ def plan(
     document["portion"] = part
     document["warnings"] = once(said, document["warnings"])
     best = document["recommended"]
-    if best is not None and marginal:
-        row = next(row for row in rows if row["policy"] == best)
-        fleet = fleets[rows.index(row)]
-        assert row["engines"] is not None
-        document["marginal"] = worth(fleet, row["engines"])
-    if best is not None and whole is not None and whole.recorded:
-        fleet = fleets[[row["policy"] for row in rows].index(best)]
-        document["hours"] = hours(fleet, whole, rows[fleets.index(fleet)], gpu_cost)
+    if best is not None:
+        row, fleet = next(pair for pair in zip(rows, fleets, strict=True) if pair[0]["policy"] == best)
+        if marginal:
+            assert row["engines"] is not None
+            document["marginal"] = worth(fleet, row["engines"])
+        if whole is not None and whole.recorded:
+            document["hours"] = hours(fleet, whole, row, gpu_cost)
     return document
 
 
