@@ -8,7 +8,7 @@ import click
 
 from . import inputs
 from .options import Command, check_outputs, json_option, out_option
-from .progress import Progress, tell_compiling
+from .progress import Progress, compiling_told
 from .simulate import finish
 from .values import Real, Whole
 
@@ -90,8 +90,7 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
             workload = None
     from .. import planner
 
-    tell_compiling()
-    with Progress() as progress:
+    with compiling_told(), Progress() as progress:
         document = planner.plan(
             given.trace,
             given.profile,

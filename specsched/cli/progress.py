@@ -19,23 +19,26 @@ GRACE_SECONDS = 0.8
 COMPILING = "compiling the kernels, once (about 40 s; `specsched warmup` does it beforehand)"
 
 
-def tell_compiling() -> None:
-    """Say on stderr, before the wait begins, that the kernels are compiled first; nothing where they are."""
+@contextlib.contextmanager
+def compiling_told() -> Iterator[None]:
+    """Inside the block, say on stderr when the wait for the compiler of the kernels begins, and only then."""
+    from numba.core import event
+
     from .. import kernels
 
-    if not _is_ready(kernels.run_engine):
-        click.echo(COMPILING, err=True)
+    class Told(event.Listener):
+        said = False
 
+        def on_start(self, event: Any) -> None:
+            if event.data["dispatcher"] is kernels.run_engine and not self.said:
+                self.said = True
+                click.echo(COMPILING, err=True)
 
-def _is_ready(kernel: Any) -> bool:
-    """Whether a kernel runs without being compiled first: in this process already, or from the disk."""
-    if not hasattr(kernel, "signatures") or kernel.signatures:  # NUMBA_DISABLE_JIT has none to compile
-        return True
-    kept = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
-    try:
-        return bool(kept._load_index())  # type: ignore[union-attr]
-    except (AttributeError, OSError):
-        return False
+        def on_end(self, event: Any) -> None:
+            """Nothing: the answer follows."""
+
+    with event.install_listener("numba:compile", Told()):
+        yield
 
 
 class Progress:

@@ -12,7 +12,7 @@ from . import inputs
 from .made_with import made_with
 from .options import Command, check_outputs, json_option, out_option
 from .output import command_line, echo, print_json, warn, wrote
-from .progress import Progress, tell_compiling
+from .progress import Progress, compiling_told
 from .values import Whole, Wholes
 
 if TYPE_CHECKING:
@@ -96,8 +96,7 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
     given = _load(options)
     from .. import planner
 
-    tell_compiling()
-    with Progress() as progress:
+    with compiling_told(), Progress() as progress:
         answer = planner.answer(
             given.trace,
             given.profile,
@@ -135,8 +134,7 @@ def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
     given = _load(options)
     from .. import planner
 
-    tell_compiling()
-    with Progress() as progress:
+    with compiling_told(), Progress() as progress:
         document = planner.runs(
             given.trace,
             given.profile,

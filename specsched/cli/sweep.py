@@ -11,7 +11,7 @@ from ..extras import extra_module
 from .made_with import made_with
 from .options import Command, check_outputs, json_option, out_option, writable_folder
 from .output import command_line, echo, print_json, warn, wrote
-from .progress import Progress, tell_compiling
+from .progress import Progress, compiling_told
 from .values import Whole
 
 
@@ -68,8 +68,7 @@ def sweep(
     folder = out if out is not None else spec.with_suffix("")
     writable_folder(folder)
     check_outputs(folder, "report.html")
-    tell_compiling()
-    with Progress("point") as progress:
+    with compiling_told(), Progress("point") as progress:
         summary = runner.run(
             spec, folder, cluster=cluster, workers=workers, progress=progress, retry_failed=retry_failed
         )
