@@ -29,8 +29,8 @@ from .errors import FormatError, SpecschedError
 from .files.disk import bundled_dir, bundled_names, read_json, resolve
 from .files.kind import kind_of_file
 from .profile import StepProfile
+from .profile.document import SCHEMA as PROFILE
 from .profile.lint import cliffs, knee, lint
-from .profile.profile import SCHEMA as PROFILE
 from .trace import Trace, load_trace
 from .trace.synthesis import walk
 

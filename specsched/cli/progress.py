@@ -19,26 +19,11 @@ GRACE_SECONDS = 0.8
 COMPILING = "compiling the kernels, once (about 40 s; `specsched warmup` does it beforehand)"
 
 
-@contextlib.contextmanager
-def compiling_told() -> Iterator[None]:
+def compiling_told() -> contextlib.AbstractContextManager[None]:
     """Inside the block, say on stderr when the wait for the compiler of the kernels begins, and only then."""
-    from numba.core import event
-
     from .. import kernels
 
-    class Told(event.Listener):
-        said = False
-
-        def on_start(self, event: Any) -> None:
-            if event.data["dispatcher"] is kernels.run_engine and not self.said:
-                self.said = True
-                click.echo(COMPILING, err=True)
-
-        def on_end(self, event: Any) -> None:
-            """Nothing: the answer follows."""
-
-    with event.install_listener("numba:compile", Told()):
-        yield
+    return kernels.told_of_compiling(lambda: click.echo(COMPILING, err=True))
 
 
 class Progress:

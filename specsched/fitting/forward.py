@@ -11,7 +11,7 @@ import numpy as np
 
 from ..formats.runs import Measured
 from ..profile import StepProfile
-from ..profile.profile import ProfileTables
+from ..profile.tables import ProfileTables
 from ..trace import Trace
 from .costs import Costs
 from .steps import Setting, Steps, steps_of, unit_profile

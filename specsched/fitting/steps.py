@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import SpecschedError
 from ..profile import StepProfile
-from ..profile.profile import ProfileTables
+from ..profile.tables import ProfileTables
 from ..simulator import Serving, simulate
 from ..trace import Trace
 from ..workload import Workload

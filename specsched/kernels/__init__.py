@@ -1,6 +1,7 @@
 """All numba code of the package: what an engine runs every step, and the loop that replays an engine.
 
     jit         how everything here is compiled, and when a cached result is stale
+    compiling   word of it, when it begins
     order       survivals and the admission order, without a sort
     few         the same for few candidates, by merging
     habit       what a request's own drafts let expect, without confidences
@@ -35,6 +36,7 @@ from .budget import (
     unconstrained,
     weigh,
 )
+from .compiling import told_of_compiling
 from .engine import run_engine
 from .entry import (
     budget_of_past,
@@ -136,6 +138,7 @@ __all__ = [
     "take_both",
     "take_confidence",
     "threshold",
+    "told_of_compiling",
     "top_k",
     "unconstrained",
     "weigh",

@@ -17,7 +17,7 @@ import numpy as np
 from ..documents.answer import Binds, Capacity
 from ..errors import ProfileError
 from ..profile import StepProfile
-from ..profile.profile import NO_LIMIT
+from ..profile.tables import NO_LIMIT
 from ..schedule import Policy
 from ..simulator import Serving, SimResult
 from ..simulator.noise import NO_NOISE, SpeedNoise, speed_noise

@@ -1,4 +1,4 @@
-"""Blocks of a profile document other than its curves, read strictly."""
+"""The profile document `specsched/profile/1`: read strictly."""
 
 from __future__ import annotations
 
@@ -6,8 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ProfileError
 from ..files.reader import Reader
 from .curve import BEYONDS, LOOKUPS, Curve
+
+SCHEMA = "specsched/profile/1"
+
+_KEYS = (
+    *("schema", "name", "gpu", "model", "parallel", "bias_seconds", "sync_seconds", "verify", "capture"),
+    *("eager", "attention", "overhead", "draft", "prefill", "scheduler", "provenance", "fit", "samples"),
+)
+
+# Reading one missed token costs the drafter 0.0104 of what drafting a block for one request costs: estimated
+# from shapes, for a five-layer DSpark drafter of Qwen3-8B at block 7 (README of profiles/).
+CATCH_UP = 0.0104
 
 # Bounds no machine reaches: beyond them the unit or the file is wrong, and sums of costs would lose meaning.
 MOST_SECONDS = 3600.0
@@ -22,6 +34,7 @@ MOST_COUNTS = {
     "kv_bytes_per_token": 10**10,
     "max_context": 2**31 - 1,
 }
+METHODS = ("measured", "composed", "roofline", "imported", "fitted")
 
 
 def read_curve(read: Reader, key: str, axis: str, least: int, beyond: str = "slope") -> Curve | None:
@@ -50,9 +63,6 @@ def read_curve(read: Reader, key: str, axis: str, least: int, beyond: str = "slo
 
 def points(curve: Curve, axis: str) -> dict[str, Any]:
     return {axis: curve.x.astype(np.int64).tolist(), "seconds": curve.y.tolist()}
-
-
-METHODS = ("measured", "composed", "roofline", "imported", "fitted")
 
 
 def read_capture(read: Reader) -> tuple[np.ndarray | None, int | None]:
@@ -90,3 +100,56 @@ def read_provenance(read: Reader) -> dict[str, Any]:
     if block is not None and block.has("method"):
         block.text("method", choices=METHODS)
     return read.mapping("provenance")
+
+
+def read_fields(document: Any, where: str) -> dict[str, Any]:
+    """The fields of a StepProfile from a parsed document; ProfileError names `where` and the wrong key."""
+    read = Reader(document, where, ProfileError)
+    schema = document.get("schema")
+    if schema != SCHEMA:
+        raise read.fail(
+            "schema",
+            f"is {schema!r}; expected {SCHEMA!r} (another tool's table? `specsched convert` reads those)",
+        )
+    read.only(_KEYS)
+    if not read.has("verify"):
+        raise read.fail("verify", "is missing; give its tokens and seconds, the cost of a pass of B tokens")
+    verify = read_curve(read, "verify", "tokens", 1)
+    assert verify is not None
+    sizes, limit = read_capture(read)
+    draft, block_size, drafter = read.block("draft"), None, None
+    if draft is not None and draft.has("block_size"):
+        block_size = draft.integer("block_size", minimum=1, most=10**4)
+    if draft is not None and draft.has("drafter"):
+        drafter = draft.text("drafter")
+    scheduler = read.block("scheduler") or Reader({}, where, ProfileError)
+    scheduler.only(("minimum_gain", "enabling_fraction", "idle_draft", "catch_up"))
+    samples = document.get("samples") or []
+    if not isinstance(samples, list):
+        raise read.fail("samples", "must be a list of raw measurements, or null")
+    return dict(
+        name=read.text("name"),
+        verify=verify,
+        bias_seconds=read.number("bias_seconds", 0.0, most=MOST_SECONDS),
+        sync_seconds=read.number("sync_seconds", 0.0, most=MOST_SECONDS),
+        capture_sizes=sizes,
+        capture_limit=limit,
+        eager=read_curve(read, "eager", "tokens", 1, verify.beyond),
+        attention=read_curve(read, "attention", "kv_tokens", 0),
+        overhead=read_curve(read, "overhead", "requests", 0, verify.beyond),
+        draft=read_curve(read, "draft", "requests", 0, verify.beyond),
+        draft_block_size=block_size,
+        drafter=drafter,
+        prefill=read_curve(read, "prefill", "tokens", 1),
+        minimum_gain=scheduler.number("minimum_gain", 0.0, most=1e6),
+        enabling_fraction=scheduler.number("enabling_fraction", 0.0, below=1.0),
+        idle_draft=scheduler.number("idle_draft", 0.0, most=1.0),
+        catch_up=scheduler.number("catch_up", CATCH_UP, most=1e3),
+        gpu=read_counts(read, "gpu", ("count", "memory_bytes")),
+        model=read_counts(read, "model", ("weight_bytes", "kv_bytes_per_token", "max_context")),
+        parallel=read_counts(read, "parallel", ("tensor", "data")),
+        provenance=read_provenance(read),
+        fit=read.mapping("fit") or None,
+        samples=list(samples),
+        where=where,
+    )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,60 +22,9 @@ from ..files.disk import one_line_lists, read_json, resolve
 from ..files.guard import reading
 from ..files.kind import refuse_other_kind
 from ..files.output import atomic_write
-from ..files.reader import Reader
 from .curve import Curve
-from .document import MOST_SECONDS, points, read_capture, read_counts, read_curve, read_provenance
-
-SCHEMA = "specsched/profile/1"
-NO_LIMIT = int(np.iinfo(np.int64).max)
-
-_KEYS = (
-    *(
-        "schema",
-        "name",
-        "gpu",
-        "model",
-        "parallel",
-        "bias_seconds",
-        "sync_seconds",
-        "verify",
-        "capture",
-        "eager",
-    ),
-    *("attention", "overhead", "draft", "prefill", "scheduler", "provenance", "fit", "samples"),
-)
-
-# Reading one missed token costs the drafter 0.0104 of what drafting a block for one request costs: estimated
-# from shapes, for a five-layer DSpark drafter of Qwen3-8B at block 7 (README of profiles/).
-CATCH_UP = 0.0104
-
-
-class ProfileTables(NamedTuple):
-    """A profile as plain arrays, for the engine loop (all read-only by convention).
-
-    A step costs base = ((bias + attention(N)) + overhead[R]) + draft[R] (+ sync), then base + verify[B], then
-    / (1 - enabling_fraction) when drafting.
-    attention(N) = attention_y[i] + attention_slope[i] * (N - attention_x[i]) for the last i with
-    attention_x[i] <= N, and attention_y[0] below the first point.
-    """
-
-    verify: (
-        np.ndarray
-    )  # float64[max_tokens + 1]: entry B, padded and looked up; NaN where refused; entry 0 = entry 1
-    extrapolated: np.ndarray  # uint8[max_tokens + 1]: 1 where the entry lies past the last measured point
-    overhead: np.ndarray  # float64[max_requests + 1]
-    draft: np.ndarray  # float64[max_requests + 1]; entry 0 is 0: nothing is drafted
-    attention_x: np.ndarray  # float64[n], n >= 2
-    attention_y: np.ndarray  # float64[n]
-    attention_slope: np.ndarray  # float64[n]
-    bias: float
-    sync: float
-    enabling_fraction: float
-    idle_draft: float
-    catch_up: float
-    refused_above: (
-        int  # B above this has no cost (capture limit without an eager curve); NO_LIMIT when all have
-    )
+from .document import CATCH_UP, SCHEMA, points, read_fields
+from .tables import NO_LIMIT, ProfileTables, attention_points
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,55 +76,7 @@ class StepProfile:
     @classmethod
     def from_dict(cls, document: Any, where: str = "profile") -> StepProfile:
         """Validate a parsed profile; raises ProfileError naming `where` and the key that is wrong."""
-        read = Reader(document, where, ProfileError)
-        schema = document.get("schema")
-        if schema != SCHEMA:
-            raise read.fail(
-                "schema",
-                f"is {schema!r}; expected {SCHEMA!r} (another tool's table? `specsched convert` reads those)",
-            )
-        read.only(_KEYS)
-        if not read.has("verify"):
-            raise read.fail(
-                "verify", "is missing; give its tokens and seconds, the cost of a pass of B tokens"
-            )
-        verify = read_curve(read, "verify", "tokens", 1)
-        assert verify is not None
-        sizes, limit = read_capture(read)
-        draft = read.block("draft")
-        scheduler = read.block("scheduler") or Reader({}, where, ProfileError)
-        scheduler.only(("minimum_gain", "enabling_fraction", "idle_draft", "catch_up"))
-        samples = document.get("samples") or []
-        if not isinstance(samples, list):
-            raise read.fail("samples", "must be a list of raw measurements, or null")
-        profile = cls(
-            name=read.text("name"),
-            verify=verify,
-            bias_seconds=read.number("bias_seconds", 0.0, most=MOST_SECONDS),
-            sync_seconds=read.number("sync_seconds", 0.0, most=MOST_SECONDS),
-            capture_sizes=sizes,
-            capture_limit=limit,
-            eager=read_curve(read, "eager", "tokens", 1, verify.beyond),
-            attention=read_curve(read, "attention", "kv_tokens", 0),
-            overhead=read_curve(read, "overhead", "requests", 0, verify.beyond),
-            draft=read_curve(read, "draft", "requests", 0, verify.beyond),
-            draft_block_size=draft.integer("block_size", minimum=1, most=10**4)
-            if draft and draft.has("block_size")
-            else None,
-            drafter=draft.text("drafter") if draft and draft.has("drafter") else None,
-            prefill=read_curve(read, "prefill", "tokens", 1),
-            minimum_gain=scheduler.number("minimum_gain", 0.0, most=1e6),
-            enabling_fraction=scheduler.number("enabling_fraction", 0.0, below=1.0),
-            idle_draft=scheduler.number("idle_draft", 0.0, most=1.0),
-            catch_up=scheduler.number("catch_up", CATCH_UP, most=1e3),
-            gpu=read_counts(read, "gpu", ("count", "memory_bytes")),
-            model=read_counts(read, "model", ("weight_bytes", "kv_bytes_per_token", "max_context")),
-            parallel=read_counts(read, "parallel", ("tensor", "data")),
-            provenance=read_provenance(read),
-            fit=read.mapping("fit") or None,
-            samples=list(samples),
-            where=where,
-        )
+        profile = cls(**read_fields(document, where))
         profile._refuse_free_steps(where)
         return profile
 
@@ -389,13 +290,7 @@ class StepProfile:
         zeros = np.zeros(max_requests + 1)
         draft = self.draft(requests) if self.draft is not None else zeros.copy()
         draft[0] = 0.0
-        flat = Curve(np.array([0.0, 1.0]), np.zeros(2))
-        attention = self.attention if self.attention is not None else flat
-        x, y, slope = attention.x, attention.y, attention.slopes
-        # One more point where the last slope is not that of the last two points (one point, or a final
-        # inversion): whoever extends the last two points of x and y then reads the same curve.
-        if len(x) < 2 or slope[-1] != slope[-2]:
-            x, y, slope = np.append(x, x[-1] + 1.0), np.append(y, y[-1]), np.append(slope, 0.0)
+        x, y, slope = attention_points(self.attention)
         limit = self.graph_limit
         return ProfileTables(
             verify=np.ascontiguousarray(self.verify_seconds(tokens)),

@@ -15,7 +15,7 @@ from ..calibration import Calibration
 from ..errors import PolicyError, ProfileError, WorkloadError
 from ..kernels import state as columns
 from ..profile import StepProfile, load_profile
-from ..profile.profile import NO_LIMIT, ProfileTables
+from ..profile.tables import NO_LIMIT, ProfileTables
 from ..randomness import check_seed, generator
 from ..schedule import History, Lagged, Policy, is_bundled, make
 from ..trace import Trace, load_trace

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import WorkloadError, is_whole, nearest
 from ..profile import StepProfile
-from ..profile.profile import NO_LIMIT
+from ..profile.tables import NO_LIMIT
 
 PREFILLS = ("disaggregated", "chunked")
 ROUTERS = ("round-robin", "least-outstanding", "two-choices")

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..profile import StepProfile
 from ..profile.lint import drafting_inside, flatness
-from ..profile.profile import NO_LIMIT
+from ..profile.tables import NO_LIMIT
 from ..schedule import Policy
 from ..trace import Trace
 from . import intervals

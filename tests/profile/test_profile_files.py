@@ -15,7 +15,7 @@ from profile_cases import SMALL, profiles, small
 from specsched.errors import ProfileError
 from specsched.profile import StepProfile, load_profile
 from specsched.profile.lint import cliffs, knee, lint
-from specsched.profile.profile import NO_LIMIT
+from specsched.profile.tables import NO_LIMIT
 
 # -- reading and writing ---------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ import pytest
 from specsched.files.disk import bundled_names
 from specsched.profile import load_profile
 from specsched.profile.lint import lint
-from specsched.profile.profile import NO_LIMIT
 from specsched.profile.roofline import OPTIMISM, roofline_profile
+from specsched.profile.tables import NO_LIMIT
 
 FOLDER = Path(__file__).resolve().parents[2] / "profiles"
 NAMES = bundled_names("profiles", ".json")

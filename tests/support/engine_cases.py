@@ -14,7 +14,7 @@ from reference_engine import Engine, Setup
 from specsched import schedule
 from specsched.calibration.metrics import sigmoid
 from specsched.profile import StepProfile
-from specsched.profile.profile import NO_LIMIT
+from specsched.profile.tables import NO_LIMIT
 from specsched.simulator import Serving, SimResult, simulate
 from specsched.simulator.replay import Replay
 from specsched.simulator.requests import Requests, closed_loop, open_loop
