@@ -6,8 +6,6 @@ because a name proves nothing about a table that people copy by hand.
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 from collections.abc import Iterable
@@ -17,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FormatError, plain, quoted
+from ..errors import FormatError, plain
 from ..files.guard import reading
 from ..files.parquet import read_parquet
 from ..files.reader import kind_of
 from ..files.strict import parse_json, read_bytes
+from ..files.table import read_columns
 
 FloatArray = np.ndarray
 _HEADER = re.compile(r"\s*[A-Za-z_][\w.:-]*\s*(,\s*[A-Za-z_][\w.:-]*\s*)+")
@@ -130,19 +129,5 @@ def _open_lines(path: Path, text: str) -> Opened:
     # Prose has commas too: a header is a row of bare names.
     if not body or not _HEADER.fullmatch(body[0].strip()):
         return Opened(path, "text", text, frozenset(), comments=comments)
-    with reading(path, FormatError, "CSV"):
-        rows = list(csv.reader(io.StringIO("\n".join(body))))
-    if not rows:
-        return Opened(path, "text", text, frozenset(), comments=comments)
-    header = [name.strip() for name in rows[0]]
-    if len(set(header)) != len(header):
-        raise FormatError(
-            f"{path}: the header repeats a column ({quoted(', '.join(header), 120)}); rename one"
-        )
-    for number, row in enumerate(rows[1:], 2):
-        if len(row) != len(header):
-            raise FormatError(
-                f"{path}, row {number}: {len(row)} fields where the header has {len(header)}; truncated file?"
-            )
-    columns = {name: [row[i].strip() for row in rows[1:]] for i, name in enumerate(header)}
-    return Opened(path, "csv", columns, frozenset(header), comments=comments)
+    columns = read_columns(path, text, FormatError)
+    return Opened(path, "csv", columns, frozenset(columns), comments=comments)

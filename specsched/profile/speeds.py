@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from collections.abc import Sequence
@@ -13,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ProfileError, quoted
-from ..files.guard import reading
 from ..files.strict import read_text
+from ..files.table import read_columns
 
 _CONCURRENCY = ("concurrency", "requests", "users", "num_reqs", "batch_size")
 _SPEED = ("tok_s_user", "tps_user", "tokens_per_second_per_user", "tokens_s_user", "tok_s_user_p50")
@@ -132,14 +131,10 @@ def _length(rows: list[dict[str, str]], columns: list[str], names: Sequence[str]
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    lines = [line for line in read_text(path, ProfileError, 64 << 20).splitlines() if line.strip()]
-    with reading(path, ProfileError, "CSV"):
-        plain_lines = [line for line in lines if not line.startswith("#")]
-        rows = list(csv.DictReader(plain_lines, skipinitialspace=True))
+    columns = read_columns(path, read_text(path, ProfileError, 64 << 20), ProfileError)
+    rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     if not rows:
         raise ProfileError(f"{path} holds no rows; expected columns concurrency, tok_s_user")
-    if any(None in row or None in row.values() for row in rows):
-        raise ProfileError(f"{path}: a row has more or fewer fields than the header; truncated?")
     return rows
 
 

@@ -152,7 +152,7 @@ def test_a_sweep_says_its_own_lengths_and_limits(tmp_path):
         (["concurrency,tok_s_user", "1,0"], "finite number above 0"),
         (["concurrency,tok_s_user", "1.5,10"], "must be a whole number"),
         (["concurrency,tok_s_user", "1,nan"], "finite number above 0"),
-        (["concurrency,tok_s_user", "1"], "fewer fields"),
+        (["concurrency,tok_s_user", "1"], "1 field where the header has 2"),
         (["arm,concurrency,tok_s_user", "k7,1,10", "k3,1,10"], "arms: k3, k7"),
         (["concurrency,tok_s_user,clipped", "1,10,1"], "every one is clipped"),
     ],

@@ -8,7 +8,6 @@ shapes.
 
 from __future__ import annotations
 
-import csv
 import os
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import FormatError, ProfileError
+from ...files.strict import read_text
+from ...files.table import read_columns
 from ...profile import StepProfile
 from ...profile.architecture import find_model
 from ...profile.shapes import find_gpu, require_plain
@@ -44,24 +45,19 @@ def read_kernels(path: str | os.PathLike[str], tensor: int) -> tuple[np.ndarray,
     `tp`.
     """
     path = Path(path)
-    try:
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"cannot read {path}: {error}; give vidur's kernel medians as CSV") from None
-    missing = {"tp", "m", "emb", *PER_LAYER} - set(rows[0] if rows else ())
+    cells = read_columns(path, read_text(path, FormatError), FormatError)
+    missing = {"tp", "m", "emb", *PER_LAYER} - cells.keys()
     if missing:
         raise FormatError(
             f"{path}: no columns {', '.join(sorted(missing))}; expected vidur's MLP kernels in µs"
         )
-    chosen = [row for row in rows if row["tp"] == str(tensor)]
+    chosen = [i for i, degree in enumerate(cells["tp"]) if degree == str(tensor)]
     if not chosen:
-        raise FormatError(
-            f"{path}: no rows of tp {tensor}; there are {', '.join(sorted({r['tp'] for r in rows}))}"
-        )
-    tokens = whole([row["m"] for row in chosen], f"{path}: m")
+        raise FormatError(f"{path}: no rows of tp {tensor}; there are {', '.join(sorted(set(cells['tp'])))}")
+    tokens = whole([cells["m"][i] for i in chosen], f"{path}: m")
     columns = {"emb": 1, **PER_LAYER}
     kernels = {
-        name: numbers([row[name] for row in chosen], f"{path}: {name}", positive=False) / 1e6
+        name: numbers([cells[name][i] for i in chosen], f"{path}: {name}", positive=False) / 1e6
         for name in columns
     }
     return tokens, kernels
