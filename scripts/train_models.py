@@ -145,8 +145,7 @@ def human_text(options: argparse.Namespace) -> None:
     """Human-written answers to training prompts as a shard: text to start on while a target still samples.
 
     Licences: GSM8K train and TheAlgorithms/Python MIT, MBPP and Taskmaster-4 CC-BY-4.0. No prompt of it
-    records
-    traces.
+    records traces.
     """
     target = load_target("smollm2")
     assert target.tokenizer is not None

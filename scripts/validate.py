@@ -3,8 +3,8 @@
     python scripts/validate.py [--shared FOLDER] [--only SECTION ...] [--cpu-time] [--check]
 
 Data that is not in the repository is looked for in --shared, else in $SPECSCHED_SHARED, else in `shared`
-beside the checkout. A
-section whose data is absent keeps what docs/validation.json holds of it, and a message says so.
+beside the checkout. A section whose data is absent keeps what docs/validation.json holds of it, and a message
+says so.
 """
 
 from __future__ import annotations

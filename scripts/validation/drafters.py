@@ -2,9 +2,8 @@
 drafters in order, gain with γ.
 
 A one-million-parameter target and drafters trained for minutes on a CPU: no number here can equal the
-paper's. What can be compared is which
-drafter comes first, whether acceptance falls along the block, and how the gain grows with its length.
-Reported as found.
+paper's. What can be compared is which drafter comes first, whether acceptance falls along the block, and how
+the gain grows with its length. Reported as found.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The DSpark paper's production figures (7 and 8), predicted from its MTP-1 baseline alone.
 
-Fitted on the MTP-1 curve: what a step costs at B = 2c tokens. Taken from figure 2: acceptance of DSpark,
-for Qwen3-4B, since that of
-V4 is not published. Not used in any fit: every figure of DSpark in production, which is what this is judged
-by. MTP-1's own
-acceptance is not published either: it is taken to be DSpark's at position 1 on the same text, and varied.
+Fitted on the MTP-1 curve: what a step costs at B = 2c tokens. Taken from figure 2: acceptance of DSpark, for
+Qwen3-4B, since that of V4 is not published. Not used in any fit: every figure of DSpark in production, which
+is what this is judged by. MTP-1's own acceptance is not published either: it is taken to be DSpark's at
+position 1 on the same text, and varied.
 """
 
 from __future__ import annotations

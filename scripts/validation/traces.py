@@ -2,8 +2,7 @@
 confidences are.
 
 The synthetic traces were fitted on figures 2 and 6; figure 5 was used in no fit, so they are judged by it
-here. The recorded traces
-come from a far smaller target and drafter: for them the figures hold in kind only.
+here. The recorded traces come from a far smaller target and drafter: for them the figures hold in kind only.
 """
 
 from __future__ import annotations

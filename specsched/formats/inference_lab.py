@@ -65,8 +65,7 @@ def read_step_table(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str
 
 def read_bank(opened: Opened, hints: Hints) -> tuple[Trace | Acceptance, list[str]]:
     """`acceptance.parquet`, with `speculator.parquet` beside it (or the hint `scores`) a sequential trace,
-    else
-    per-position acceptance. Several models, speculators or configs need a hint `select`, a dict of those
+    else per-position acceptance. Several models, speculators or configs need a hint `select`, a dict of those
     columns."""
     rows = _select(opened, hints)
     depth = sum(1 for name in opened.keys if name.startswith("acc") and name[3:].isdigit())

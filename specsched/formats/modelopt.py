@@ -2,8 +2,7 @@
 side.
 
 marginal_k = P(accepted ≥ k); conditional_k = marginal_k / marginal_{k-1}. Confusing the two is the classic
-error,
-so all the identities the file can be held to are checked: it is refused when one fails.
+error, so all the identities the file can be held to are checked: it is refused when one fails.
 """
 
 from __future__ import annotations

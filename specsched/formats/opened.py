@@ -34,10 +34,8 @@ class Opened:
     """A file's content by its syntax.
 
     `syntax`: "json", "jsonl", "csv", "parquet" or "text". `data`: the parsed JSON value; a list of objects
-    for
-    jsonl; a dict of column name to list of strings for csv; nothing for parquet (see `columns`); the text
-    itself
-    for text. `keys`: top-level JSON keys, keys common to all jsonl rows, or column names.
+    for jsonl; a dict of column name to list of strings for csv; nothing for parquet (see `columns`); the text
+    itself for text. `keys`: top-level JSON keys, keys common to all jsonl rows, or column names.
     """
 
     path: Path

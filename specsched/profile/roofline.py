@@ -1,9 +1,8 @@
 """A step profile from vendor limits alone: the last resort where nothing was measured.
 
 Every part of a step takes the larger of bytes / bandwidth and FLOPs / peak; host time, launches, kernel
-efficiency and tile edges are left out. Against measured steps the result is 1.3 to 5 times optimistic and
-it has
-no cliffs, so it may rank GPUs, never size them.
+efficiency and tile edges are left out. Against measured steps the result is 1.3 to 5 times optimistic and it
+has no cliffs, so it may rank GPUs, never size them.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ def roofline_profile(
     drafter.
 
     Raises `ProfileError` for an unknown GPU, model or dtype, for fp8 on a GPU without it, and for a model
-    whose
-    weights do not fit.
+    whose weights do not fit.
     """
     key, limits = find_gpu(gpu)
     shape = find_model(model)

@@ -1,10 +1,9 @@
 """`--source compose`: a step profile from the measured kernels of `aiconfigurator-core`.
 
 verify(B) = all GEMMs, small kernels, experts and all-reduces of a pass of B tokens, head over B rows
-included;
-attention depends on the requests and their context, not on the tokens verified: up to 8 of a request read
-its KV once.
-The drafter is composed too. Against end-to-end rows of the same engine on one GPU the median error is 1.5 %.
+included; attention depends on the requests and their context, not on the tokens verified: up to 8 of a
+request read its KV once. The drafter is composed too. Against end-to-end rows of the same engine on one GPU
+the median error is 1.5 %.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ def compose_profile(
     """Compose `model` (a preset or config.json) on `tensor` GPUs from one backend's kernel tables.
 
     `kv_dtype`: that of the weights unless given (fp8 weights: fp8). `draft_context`: tokens of context per
-    request
-    at which the drafter's attention is priced, because a draft cost has requests alone as its axis.
+    request at which the drafter's attention is priced, because a draft cost has requests alone as its axis.
     Raises `ProfileError`: package absent, GPU without tables, tables known to be wrong, unknown names.
     """
     key, limits = find_gpu(gpu)
@@ -146,8 +144,7 @@ def draft_seconds(kernels: Kernels, requests: int, block_size: int, context: int
     parallel.
 
     The features of the tokens just emitted are projected once, the head reads R·γ rows, and the Markov head
-    adds
-    one rank-256 product over the vocabulary per position.
+    adds one rank-256 product over the vocabulary per position.
     """
     s, tp = kernels.shape, kernels.tensor
     tokens = requests * block_size

@@ -2,10 +2,8 @@
 measured with.
 
 Kernels price a step as verify(B) + attention(R, N). The profile knows attention(N) and overhead(R): the
-second
-takes what attention costs beyond its KV read (more work items for more requests), fitted over a grid of
-powers of two
-on which every N occurs under many R, and then held against steps off that grid.
+second takes what attention costs beyond its KV read (more work items for more requests), fitted over a grid
+of powers of two on which every N occurs under many R, and then held against steps off that grid.
 """
 
 from __future__ import annotations
@@ -93,8 +91,8 @@ def fit_attention(pieces: Pieces, pad: Callable[[int], int], most_kv: int) -> At
     """Additive fit of attention over the grid, weighted so that errors count as shares of a whole step.
 
     Neither falls: overhead stands for work items, and more requests have no fewer; a longer context is no
-    less to
-    read. (These are fitted parts, not measured curves: what the kernels' own dips cost is in the fit error.)
+    less to read. (These are fitted parts, not measured curves: what the kernels' own dips cost is in the fit
+    error.)
 
     Contexts whose KV would be more than twice `most_kv` tokens (what memory holds) are left out.
     """

@@ -2,10 +2,9 @@
 seconds.
 
 The package answers any shape; here each answer also says what it rests on: `silicon` (the very shape was
-measured),
-`interpolated` (between measured shapes) or `estimated` (bytes over bandwidth). Tables known to be wrong are
-refused
-by name. A token count between two measured ones is interpolated whatever the label of its part says.
+measured), `interpolated` (between measured shapes) or `estimated` (bytes over bandwidth). Tables known to be
+wrong are refused by name. A token count between two measured ones is interpolated whatever the label of its
+part says.
 """
 
 from __future__ import annotations

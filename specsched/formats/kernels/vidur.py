@@ -1,8 +1,7 @@
 """Jagged profiles from microsoft/vidur's kernel timings (MIT): GEMMs measured at every eighth token count.
 
-Other tables are coarse in tokens and draw straight lines over tile edges; this one shows the real
-staircase, with
-its inversions. Attention, all-reduce and the head come from `aiconfigurator`, since vidur's are of other
+Other tables are coarse in tokens and draw straight lines over tile edges; this one shows the real staircase,
+with its inversions. Attention, all-reduce and the head come from `aiconfigurator`, since vidur's are of other
 shapes.
 """
 

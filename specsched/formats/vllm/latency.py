@@ -22,9 +22,8 @@ def read_latency(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
     """`bench latency --output-json` files: a step is the slope of whole generations over their output
     lengths.
 
-    The lengths are not in the file. Hints `batch_size`, `input_len`, `output_len` for this file, and
-    `runs`, a
-    list of (path, batch_size, input_len, output_len) for the others; at least two output lengths per batch.
+    The lengths are not in the file. Hints `batch_size`, `input_len`, `output_len` for this file, and `runs`,
+    a list of (path, batch_size, input_len, output_len) for the others; at least two output lengths per batch.
     """
     where = str(opened.path)
     missing = [name for name in ("batch_size", "output_len", "runs") if not hints.get(name)]

@@ -1,12 +1,9 @@
 """The last stage of training: fit the confidence head on text the backbone never saw, and measure there.
 
 Labels of memorised text are too good (its 1 - TV is near 1), which shows as a shift that temperatures cannot
-mend;
-so the head is refitted on the held-out texts with the backbone frozen. Survival here is exact, not sampled:
-along the
-target's own text y the prefix up to k survives with probability prod_i min(1, p_d(y_i) / p_t(y_i)), whose
-mean is the
-acceptance of a dense trace (docs/files.md).
+mend; so the head is refitted on the held-out texts with the backbone frozen. Survival here is exact, not
+sampled: along the target's own text y the prefix up to k survives with probability prod_i min(1, p_d(y_i) /
+p_t(y_i)), whose mean is the acceptance of a dense trace (docs/files.md).
 """
 
 from __future__ import annotations

@@ -5,13 +5,10 @@ With w_k = exp(-(k-1)/decay) and the means taken over all supervised positions, 
     L = 0.1 · mean CE(p_d, token) + 0.9 · mean |p_d - p_t|_1 + 1.0 · mean BCE(c, 1 - TV(p_d, p_t))
 
 The second term is the L1 distance, twice the total variation, as the official implementation has it. CE and
-L1
-meet the vocabulary: they are computed in chunks of rows, with the gradient taken on the way (`_HeadLoss`), so
-that memory is chunk x V whatever the batch. The target's law is either whole (from its last hidden state) or
-its
-top tokens and one bucket for the remainder: then TV is a lower bound, short by at most min(p_d, p_t) mass of
-the
-bucket (`remainder` of the result says how much mass that is).
+L1 meet the vocabulary: they are computed in chunks of rows, with the gradient taken on the way (`_HeadLoss`),
+so that memory is chunk x V whatever the batch. The target's law is either whole (from its last hidden state)
+or its top tokens and one bucket for the remainder: then TV is a lower bound, short by at most min(p_d, p_t)
+mass of the bucket (`remainder` of the result says how much mass that is).
 """
 
 from __future__ import annotations
@@ -103,8 +100,7 @@ def head_loss(
     weight[n].
 
     `weight` is w_k, 0 where a position is not supervised. `head` may be bfloat16: the products then run in
-    it,
-    softmax and sums stay float32.
+    it, softmax and sums stay float32.
     """
     return HeadLoss(*_HeadLoss.apply(hidden, latent, w2, head, law, weight, terms))
 

@@ -24,8 +24,7 @@ def warm_start(drafter: Drafter, scale: Tensor, checkpoint: Path) -> None:
     again.
 
     Rows of W2 follow their tokens into the new draft vocabulary (0 where the old one had none), and `fc` is
-    brought to
-    the new conditioning of the features.
+    brought to the new conditioning of the features.
     """
     state = read_training_checkpoint(checkpoint)
     weights = state["weights"]

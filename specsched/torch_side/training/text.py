@@ -1,9 +1,8 @@
 """Training text with the target's view of it, computed once: features, last hidden states, likeliest next
 tokens.
 
-One folder per shard of sampled text (`sample.py`), arrays memory-mapped when read, so that any amount of
-text trains in
-little memory and new shards join by being there:
+One folder per shard of sampled text (`sample.py`), arrays memory-mapped when read, so that any amount of text
+trains in little memory and new shards join by being there:
 
     tokens [prompt | response] of text 0, then text 1, ...        int32[n]
     features float16[n, F], hidden float16[n, d]                   the target's, at each token
