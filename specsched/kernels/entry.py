@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .budget import INFINITY, best_budget, costs_fall, find_budget, find_stop, threshold, top_k
-from .jit import Floats, Whole, inner, jit
+from .jit import Floats, Whole, jit, part
 from .order import Work, admit, bits_of, survival
 
 
@@ -54,7 +54,7 @@ def take_both(confidence: Floats, sps: Floats, out: Floats) -> int:
     return falls if fault == 0 or falls < 0 else fault
 
 
-@inner
+@part
 def _room(confidence: Floats, work: Work) -> Floats:
     return work.survival[: confidence.size].reshape(confidence.shape)
 

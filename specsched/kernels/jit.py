@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Longs = NDArray[np.int64]
 Whole = NDArray[Any]  # of any whole type: lengths are int32 for engines, int64 in the loop
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+# Without numba's runtime (`_nrt`) nothing here can allocate or return an array, and no look at a row of an
+# array counts references to it: counting them, a step of few requests took ten times as long.
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
 
 
 def folder_stamp() -> str:

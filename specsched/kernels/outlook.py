@@ -149,6 +149,6 @@ def first_row(counters: Longs, drafted: int, requests: int) -> int:
 
 
 @jit
-def latest(memory: Floats, counters: Longs) -> Floats:
-    """The entry of the step just decided on."""
-    return memory[1 + (counters[CALLS] - 1) % (memory.shape[0] - 1)]
+def latest(memory: Floats, counters: Longs) -> int:
+    """The row of `memory` that is the entry of the step just decided on."""
+    return 1 + (counters[CALLS] - 1) % (memory.shape[0] - 1)

@@ -341,7 +341,7 @@ def plan_step(
                 decoding, common = state.decoding[rank], state.common[rank]
                 _remember(state.habits, common, decoding, lengths, world.accepted, rows, plan.theta)
             if plan.code == BYPASS:
-                entry = latest(state.memory[rank], state.counters[rank])
+                entry = state.memory[rank, latest(state.memory[rank], state.counters[rank])]
                 note(current, first, drafted, lengths, scratch.accepted, entry)
     place[DRAFTED] = drafted
     state.base[rank] = _base_seconds(cost, plan, place, drafted)

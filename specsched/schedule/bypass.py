@@ -126,6 +126,6 @@ class Bypass(Lagged):
         if len(decided):
             drafted = int(decided.sum())
             first = int(kernels.first_row(self._counters, drafted, len(decided)))
-            entry = kernels.latest(self._memory, self._counters)
+            entry = self._memory[kernels.latest(self._memory, self._counters)]
             kernels.note(survival, first, drafted, lengths, known, entry)
         self._planned = None
