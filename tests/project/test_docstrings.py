@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,7 +20,7 @@ def orphans(source: str) -> list[str]:
             lines = paragraph.splitlines()
             if "  " in paragraph.strip() or "\b" in paragraph or " : " in paragraph:
                 continue
-            for short, after in zip(lines, lines[1:], strict=False):
+            for short, after in itertools.pairwise(lines):
                 if len(short) < SHORT and after[:1].islower():
                     found.append(f"{short} / {after}")
     return found
