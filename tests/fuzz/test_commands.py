@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 
 import commands
+import mutation
 import pytest
 
 KEPT = Path(__file__).parent / "command_cases"
+DAMAGED = 208  # twice each of the cases; `make fuzz` has 50,000
 KEPT_FILES = sorted(KEPT.iterdir()) if KEPT.is_dir() else []
 
 
@@ -34,6 +37,22 @@ def test_every_command_answers_on_valid_files(built: tuple[Path, list[commands.C
     # Files that are half of something, or need hints.
     needy = ("trtllm_exact", "vllm_draft", "vllm_latency")
     assert [name for name in refused if not any(word in name for word in needy)] == [], refused
+
+
+def test_no_damage_breaks_a_command(built: tuple[Path, list[commands.Case]]) -> None:
+    """A campaign in small: every case in turn, so that each command and file is among them."""
+    folder, cases = built
+    broken = {}
+    for number in range(DAMAGED):
+        random = Random(f"make test/{number}")
+        case = cases[number % len(cases)]
+        damaged = mutation.damaged(
+            random, case.file, commands.content(folder, case), random.choice([1, 1, 2, 3])
+        )
+        found = commands.run(folder, case, damaged, seconds=60)
+        if found.broken:
+            broken[f"{number} {case.name}"] = found.broken
+    assert broken == {}
 
 
 @pytest.mark.parametrize("kept", KEPT_FILES, ids=lambda kept: kept.name)
