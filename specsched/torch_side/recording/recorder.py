@@ -96,11 +96,7 @@ def record(
     no rows.
     """
     s = Settings(**settings)
-    _ = s.sampling  # refuses what is none
-    if s.mode not in ("dense", "sequential"):
-        raise TraceError(f"mode is {s.mode!r}; it must be 'dense' or 'sequential'")
-    if s.max_tokens < 2 or s.samples < 1 or s.batch < 1:
-        raise TraceError("recording needs max_tokens >= 2, samples >= 1 and batch >= 1")
+    _check(s)
     target_name, drafter_name = (Path(n).name for n in names or (_name(target), _name(drafter)))
     target = load_target(target, device, dtype) if isinstance(target, str) else target
     drafter = load_drafter(drafter, target, _precision(target)) if isinstance(drafter, str) else drafter
@@ -136,17 +132,9 @@ def record(
         "prompt_passes_used": used / len(rows),
         **fingerprint,
     }
-    metadata = {
-        "mode": s.mode,
-        "block_size": drafter.block_size,
+    metadata = _settings_told(s, drafter.block_size) | {
         "target": target_name,
         "drafter": drafter_name,
-        "temperature": s.temperature,
-        "top_k": s.top_k,
-        "top_p": s.top_p,
-        "draft_sampling": "greedy" if s.greedy_draft else "sampled",
-        "seed": s.seed,
-        "confidence_sees_token": False,
         "licence": licence,
         "provenance": provenance,
     }
@@ -155,6 +143,28 @@ def record(
         trace.save(out)
         parts.remove()
     return trace
+
+
+def _check(s: Settings) -> None:
+    _ = s.sampling  # refuses what is none
+    if s.mode not in ("dense", "sequential"):
+        raise TraceError(f"mode is {s.mode!r}; it must be 'dense' or 'sequential'")
+    if s.max_tokens < 2 or s.samples < 1 or s.batch < 1:
+        raise TraceError("recording needs max_tokens >= 2, samples >= 1 and batch >= 1")
+
+
+def _settings_told(s: Settings, block_size: int) -> dict[str, Any]:
+    """What the trace says of how it was drawn."""
+    return {
+        "mode": s.mode,
+        "block_size": block_size,
+        "temperature": s.temperature,
+        "top_k": s.top_k,
+        "top_p": s.top_p,
+        "draft_sampling": "greedy" if s.greedy_draft else "sampled",
+        "seed": s.seed,
+        "confidence_sees_token": False,
+    }
 
 
 def _teller(
