@@ -17,12 +17,14 @@ from .calibration.calibration import SCHEMA as CALIBRATION
 from .calibration.fit import GRID, evaluate
 from .documents.inspection import (
     AcceptanceInspection,
+    BenchmarkInspection,
     CalibrationInspection,
     DraftShare,
     Inspection,
     Lengths,
     PositionRow,
     ProfileInspection,
+    RunRow,
     TraceInspection,
 )
 from .errors import FormatError, SpecschedError
@@ -36,6 +38,7 @@ from .trace.synthesis import walk
 
 if TYPE_CHECKING:
     from .formats.acceptance import Acceptance
+    from .formats.runs import Measured, Runs
 
 CENSORED = "trimming was on where these rates were counted: they may be too high or too low"
 FEW_REQUESTS = 100  # below this, intervals bootstrapped over requests are wide
@@ -318,3 +321,46 @@ def inspect_acceptance(rates: Acceptance, path: Path, file_format: str) -> Accep
         "lint": [],
     }
     return cast(AcceptanceInspection, found)
+
+
+# -- benchmarks ------------------------------------------------------------------------------------------
+
+
+def inspect_runs(found: Runs, path: Path) -> BenchmarkInspection:
+    """The runs of a benchmark client in the file at `path`."""
+    return {
+        "kind": "benchmark",
+        "name": path.stem,
+        "file": str(path),
+        "tool": found.tool,
+        "runs": [_run(run) for run in found.runs],
+        "warnings": list(found.notes),
+        "lint": _lint_runs(found),
+    }
+
+
+def _run(run: Measured) -> RunRow:
+    return {
+        "source": run.source,
+        "arm": run.arm,
+        "policy": run.policy,
+        "users": run.users,
+        "user": run.user,
+        "total": run.total,
+        "prompt_tokens": run.prompt_tokens,
+        "output_tokens": run.output_tokens,
+        "prompts": run.prompts,
+        "accept_length": run.accept_length,
+    }
+
+
+def _lint_runs(found: Runs) -> list[str]:
+    said = []
+    without = sum(run.users is None for run in found.runs)
+    if without:
+        said.append(f"{without} runs do not say how many users were served at once: `fit` asks for --users")
+    if any(run.silent for run in found.runs):
+        said.append("nothing says whether the engine drafted: `fit` asks for --arm FILE=POLICY")
+    if any(run.user is None for run in found.runs):
+        said.append("a user's speed is missing (not streamed?): throughput alone tells less of a step")
+    return said

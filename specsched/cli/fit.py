@@ -63,6 +63,7 @@ class Arm(click.ParamType):  # type: ignore[type-arg]
     help="The policy an arm (or a file of one run) was measured with, where its name or counters do not say; "
     "skip leaves it out. Repeat for more.",
 )
+@click.option("--users", type=Whole(1, 10**6), metavar="N", help="Users at once, where files do not say.")
 @click.option("--prompt-tokens", type=Whole(0, 10**7), metavar="N", help="Prompts, where files do not say.")
 @click.option("--output-tokens", type=Whole(2, 10**7), metavar="N", help="Outputs, where files do not say.")
 @click.option("--prompts", type=Whole(1, 10**7), metavar="N", help="Requests of a run. [default: 8 a user]")
@@ -116,8 +117,9 @@ def fit(
 ) -> None:
     """Learn what a step costs and what is accepted from how fast benchmarks ran.
 
-    RUNS are results of `vllm bench serve`, of SGLang's bench_serving, or a CSV with columns concurrency,
-    tok_s_user and/or tok_s_total, and arm; any mix of loads and policies. The benchmark is simulated as it
+    RUNS are results of `vllm bench serve`, of SGLang's bench_serving, AIPerf, GuideLLM, inference-perf or
+    llm-d, or a CSV with columns concurrency, tok_s_user and/or tok_s_total, and arm; any mix of loads and
+    policies. The benchmark is simulated as it
     was run, and the profile and the trace are fitted to it. What the runs do not say is told, and stays as
     assumed.
 
@@ -139,6 +141,7 @@ def fit(
     measured = _read(runs, dict(options["arms"]))
     prior = _prior(options)
     keys = (
+        "users",
         "prompt_tokens",
         "output_tokens",
         "prompts",
@@ -168,7 +171,7 @@ def _read(runs: tuple[str, ...], arms: dict[str, str]) -> list[Measured]:
         held = read_runs(path, arms)
         inputs.said().extend(held.notes)
         found += held.runs
-    known = {name for run in found for name in (run.arm, run.source)}
+    known = {name for run in found for name in (run.arm, run.source, run.file)}
     for name, policy in arms.items():
         if name not in known and policy != "skip":
             shown = ", ".join(sorted({str(r.arm or r.source) for r in found}))

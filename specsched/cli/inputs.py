@@ -247,6 +247,8 @@ def load_given(name: str, kind: str, load: Callable[[str], Any]) -> Any:
 
         try:
             found = formats.read(name)
+            if found.kind != kind and kind in _PARTS:  # a file of two parts gives the one that is wanted
+                found = _part(name, kind) or found
         except SpecschedError:
             found = None
         if found is None or found.format == "specsched" or len(found.objects) != 1:
@@ -256,6 +258,20 @@ def load_given(name: str, kind: str, load: Callable[[str], Any]) -> Any:
     note = " ".join(found.notes)
     said().append(f"{name} was read as {found.format}, as `specsched convert` would: {note}")
     return found.object
+
+
+# The part of a file with several that becomes each kind: see the hint `take`.
+_PARTS = {"profile": "steps", "calibration": "temperatures"}
+
+
+def _part(name: str, kind: str) -> Any:
+    from .. import formats
+
+    try:
+        found = formats.read(name, take=_PARTS[kind])
+    except SpecschedError:
+        return None
+    return found if found.kind == kind else None
 
 
 def _in_the_place_of(name: str, wanted: str, kind: str, form: str) -> str:

@@ -20,7 +20,8 @@ from .output import command_line, echo, print_json, warn, wrote
 @json_option
 @out_option
 def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None) -> None:
-    """What a profile, trace, calibration or acceptance file holds, what is wrong with it, and its picture.
+    """What a profile, trace, calibration, acceptance or benchmark file holds, what is wrong with it, and its
+    picture.
 
     FILE is a path or a bundled name; without it the bundled names are listed.
 
@@ -39,7 +40,10 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
     path = find(file)
     kind = kind_of_file(path)
     foreign = _foreign(path) if kind is None else None
-    if kind == "acceptance" or (foreign is not None and foreign.kind == "acceptance"):
+    runs = _benchmark(path) if kind is None and foreign is None else None
+    if runs is not None:
+        held, found = runs
+    elif kind == "acceptance" or (foreign is not None and foreign.kind == "acceptance"):
         held, found = _acceptance(path)
     elif foreign is not None:
         held = foreign.object
@@ -91,6 +95,15 @@ def _foreign(path: Path) -> Any:
     except SpecschedError:
         return None
     return found if len(found.objects) == 1 else None
+
+
+def _benchmark(path: Path) -> tuple[Any, Mapping[str, Any]] | None:
+    """Runs of a benchmark client; they have no picture. None for other files."""
+    from ..formats.benchmarks import look
+    from ..inspection import inspect_runs
+
+    found = look(path)
+    return None if found is None else (found, inspect_runs(found, path))
 
 
 def _acceptance(path: Path) -> tuple[Any, Mapping[str, Any]]:

@@ -20,7 +20,13 @@ from .answer import Answer
 from .audit import AuditDocument, LeakDocument
 from .explain import Explanation
 from .fit import FitDocument
-from .inspection import AcceptanceInspection, CalibrationInspection, ProfileInspection, TraceInspection
+from .inspection import (
+    AcceptanceInspection,
+    BenchmarkInspection,
+    CalibrationInspection,
+    ProfileInspection,
+    TraceInspection,
+)
 from .plan import Plan
 from .runs import Runs
 from .schema import DOCUMENTS, json_schema, shipped
@@ -31,6 +37,7 @@ __all__ = [
     "AcceptanceInspection",
     "Answer",
     "AuditDocument",
+    "BenchmarkInspection",
     "CalibrationInspection",
     "Explanation",
     "FitDocument",

@@ -134,4 +134,31 @@ class AcceptanceInspection(TypedDict):
     lint: Findings
 
 
+class RunRow(TypedDict):
+    """One run of a benchmark client at one load."""
+
+    source: str
+    arm: str | None
+    policy: Annotated[str | None, "null: nobody said"]
+    users: int | None
+    user: Annotated[float | None, "tokens/s of one user, 1 / median time per token"]
+    total: Annotated[float | None, "output tokens/s of all users"]
+    prompt_tokens: int | None
+    output_tokens: int | None
+    prompts: int | None
+    accept_length: Annotated[float | None, "tokens a step, the bonus included"]
+
+
+class BenchmarkInspection(TypedDict):
+    """What a result of a benchmark client holds."""
+
+    kind: Literal["benchmark"]
+    name: str
+    file: str
+    tool: str
+    runs: list[RunRow]
+    warnings: Warnings
+    lint: Findings
+
+
 Inspection = ProfileInspection | TraceInspection | CalibrationInspection | AcceptanceInspection

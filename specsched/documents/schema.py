@@ -20,7 +20,13 @@ from .answer import Answer
 from .audit import AuditDocument, LeakDocument
 from .explain import Explanation
 from .fit import FitDocument
-from .inspection import AcceptanceInspection, CalibrationInspection, ProfileInspection, TraceInspection
+from .inspection import (
+    AcceptanceInspection,
+    BenchmarkInspection,
+    CalibrationInspection,
+    ProfileInspection,
+    TraceInspection,
+)
 from .plan import Plan
 from .runs import Runs
 from .sweep import SweepSummary
@@ -34,7 +40,13 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "explain": (Explanation,),
     "sweep": (SweepSummary,),
     "fit": (FitDocument,),
-    "inspection": (ProfileInspection, TraceInspection, CalibrationInspection, AcceptanceInspection),
+    "inspection": (
+        ProfileInspection,
+        TraceInspection,
+        CalibrationInspection,
+        AcceptanceInspection,
+        BenchmarkInspection,
+    ),
 }
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 

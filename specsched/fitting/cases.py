@@ -29,11 +29,13 @@ _PASSES = 8  # prompts a place where a file does not say how many
 class Benchmark:
     """What the files do not say of how they were measured; None: they must.
 
-    `prompts`: requests of a run. `prefill`: chunked or disaggregated. `noise`: relative, of a speed.
+    `users`: at once. `prompts`: requests of a run. `prefill`: chunked or disaggregated. `noise`: relative, of
+    a speed.
     `block_size`: drafts a request, for runs of policies that do not say it. `capture_limit`: tokens of the
     largest captured graph, where no prior says.
     """
 
+    users: int | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     prompts: int | None = None
@@ -88,11 +90,11 @@ def lay_out(runs: Sequence[Measured], benchmark: Benchmark) -> Laid:
 def _complete(run: Measured, benchmark: Benchmark, assumed: list[str]) -> Measured:
     from dataclasses import replace
 
-    run = run.checked()
+    run = replace(run, users=run.users if run.users is not None else benchmark.users).checked()
     if run.users is None:
         raise SpecschedError(
-            f"{run.source}: how many users at once (max concurrency) is not in it; run the client with a "
-            "maximum concurrency, or give the runs as a CSV with a column concurrency"
+            f"{run.source}: how many users at once (max concurrency) is not in it; give --users, or run the "
+            "client with a maximum concurrency"
         )
     policy = _policy(run, benchmark)
     filled: dict[str, Any] = {"policy": policy}
@@ -121,6 +123,11 @@ def _policy(run: Measured, benchmark: Benchmark) -> str:
     if run.policy is not None:
         return parse(run.policy, block or 7)
     if run.conditional is None and run.accept_length is None:
+        if run.silent:
+            raise SpecschedError(
+                f"{run.source}: nothing in it says whether the engine drafted; say --arm {run.file}=off, or "
+                f"which policy it ran (--arm {run.file}=fixed:7)"
+            )
         return "off"
     if run.trimmed:
         raise SpecschedError(

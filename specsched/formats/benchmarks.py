@@ -1,6 +1,7 @@
 """Benchmark results of other tools as `Measured` runs, each recognised by its content.
 
-vllm bench serve (JSON), SGLang bench_serving (JSON lines), and tables (CSV) with a row a run.
+Here: vllm bench serve (JSON), SGLang bench_serving (JSON lines), and tables (CSV) with a row a run. Reports
+of clients that write more are in `clients`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from ..errors import FormatError
 from ..files.guard import reading
 from .acceptance import from_survival
+from .clients import aiperf, guidellm, inference_perf, llmd
 from .document import Hints
 from .opened import Opened, open_file
 from .runs import Measured, Runs
@@ -50,21 +52,53 @@ def read_runs(path: str | os.PathLike[str], arms: Mapping[str, str] | None = Non
     """
     with reading(path, FormatError):
         opened = open_file(path)
-        for recognise, read in READERS:
-            if recognise(opened):
-                return _named(read(opened, {}), arms or {})
+        _refuse_aggregates(opened)
+        read = reader_of(opened)
+        if read is not None:
+            return _named(read(opened, {}), arms or {})
     raise FormatError(
-        f"{opened.path}: not a benchmark result that is known. Seen: {opened.seen}. Known: vllm "
-        "bench serve, SGLang "
-        "bench_serving, a CSV with columns concurrency, tok_s_user and/or tok_s_total, arm"
+        f"{opened.path}: not a benchmark result that is known. Seen: {opened.seen}. Known: {KNOWN}"
     )
+
+
+def look(path: str | os.PathLike[str]) -> Runs | None:
+    """The runs of a file as it has them, nobody asked which policy an arm ran; None for other files."""
+    with reading(path, FormatError):
+        opened = open_file(path)
+        _refuse_aggregates(opened)
+        read = reader_of(opened)
+        if read is None:
+            return None
+        found = read(opened, {})
+        return replace(found, runs=tuple(run.checked() for run in found.runs))
+
+
+def reader_of(opened: Opened) -> Callable[[Opened, Hints], Runs] | None:
+    """What reads this file as runs, or None."""
+    return next((read for recognise, read in READERS if recognise(opened)), None)
+
+
+def _refuse_aggregates(opened: Opened) -> None:
+    """Raise for files that clients write beside their results, with what to give instead."""
+    about = opened.data.get("metadata") if isinstance(opened.data, dict) else None
+    if isinstance(about, dict) and "aggregation_type" in about:
+        raise FormatError(
+            f"{opened.path}: AIPerf's statistics over several runs; give profile_export_aiperf.json of "
+            "each run"
+        )
+    if opened.syntax == "jsonl" and opened.keys >= {"start_time", "end_time", "info", "error"}:
+        raise FormatError(
+            f"{opened.path}: inference-perf's requests one by one; give stage_N_lifecycle_metrics.json "
+            "of its stages"
+        )
 
 
 def _named(found: Runs, arms: Mapping[str, str]) -> Runs:
     """Policies by arm: given, else what the arm's name says; runs of an arm given as `skip` are left out."""
     runs = []
     for run in found.runs:
-        said = next((arms[name] for name in (run.arm, run.source) if name is not None and name in arms), None)
+        names = (run.arm, run.source, run.file)
+        said = next((arms[name] for name in names if name is not None and name in arms), None)
         if said == "skip":
             continue
         policy = said or run.policy or _policy_of(run)
@@ -246,5 +280,15 @@ Reader = tuple[Callable[[Opened], bool], Callable[[Opened, Hints], Runs]]
 READERS: tuple[Reader, ...] = (
     (lambda o: o.syntax == "json" and o.keys >= SERVE, read_serve),
     (lambda o: o.syntax in ("json", "jsonl") and o.keys >= _SGLANG, read_serving),
+    (aiperf.is_summary, aiperf.read_summary),
+    (aiperf.is_records, aiperf.read_records),
+    (guidellm.recognise, guidellm.read),
+    (inference_perf.recognise, inference_perf.read),
+    (llmd.recognise, llmd.read),
     (_is_table, read_table),
+)
+KNOWN = (
+    "vllm bench serve, SGLang bench_serving, AIPerf, GuideLLM, inference-perf, llm-d's benchmark "
+    "report, a CSV with "
+    "columns concurrency, tok_s_user and/or tok_s_total, arm"
 )

@@ -21,6 +21,7 @@ from ..files.parquet import read_parquet
 from ..files.reader import kind_of
 from ..files.strict import parse_json, read_bytes
 from ..files.table import read_columns
+from ..files.yaml_text import is_yaml, parse_yaml
 
 FloatArray = np.ndarray
 _HEADER = re.compile(r"\s*[A-Za-z_][\w.:-]*\s*(,\s*[A-Za-z_][\w.:-]*\s*)+")
@@ -33,9 +34,10 @@ SHORTEST_STEP, LONGEST_STEP = 20e-6, 2.0
 class Opened:
     """A file's content by its syntax.
 
-    `syntax`: "json", "jsonl", "csv", "parquet" or "text". `data`: the parsed JSON value; a list of objects
-    for jsonl; a dict of column name to list of strings for csv; nothing for parquet (see `columns`); the text
-    itself for text. `keys`: top-level JSON keys, keys common to all jsonl rows, or column names.
+    `syntax`: "json", "yaml", "jsonl", "csv", "parquet" or "text". `data`: the parsed JSON or YAML value; a
+    list of objects for jsonl; a dict of column name to list of strings for csv; nothing for parquet (see
+    `columns`); the text itself for text. `keys`: top-level keys, keys common to all jsonl rows, or column
+    names.
     """
 
     path: Path
@@ -64,9 +66,9 @@ class Opened:
 
 
 def open_file(path: str | os.PathLike[str]) -> Opened:
-    """Open a file by its content: Parquet by its magic bytes, then JSON, JSON lines, CSV, plain text.
+    """Open a file by its content: Parquet by its magic bytes, then JSON, JSON lines, YAML, CSV, plain text.
 
-    Raises `FormatError` when the file is missing, empty, or JSON that ends too early.
+    Raises `FormatError` when the file is missing, empty, or JSON or YAML that ends too early.
     """
     path = Path(path)
     raw = read_bytes(path, FormatError)
@@ -80,7 +82,7 @@ def open_file(path: str | os.PathLike[str]) -> Opened:
         raise FormatError(f"{path} is neither Parquet nor UTF-8 text (byte {error.start})") from None
     if text.lstrip()[0] in "{[":
         return _open_json(path, text)
-    return _open_lines(path, text)
+    return _open_yaml(path, text) if is_yaml(text) else _open_lines(path, text)
 
 
 def _open_parquet(path: Path, raw: bytes) -> Opened:
@@ -111,6 +113,11 @@ def _open_json(path: Path, text: str) -> Opened:
         # A list of objects reads like JSON lines.
         return Opened(path, "jsonl", data, frozenset(set.intersection(*(set(r) for r in data))))
     return Opened(path, "json", data, frozenset())
+
+
+def _open_yaml(path: Path, text: str) -> Opened:
+    data = parse_yaml(text, str(path), FormatError)
+    return Opened(path, "yaml", data, frozenset(map(str, data)) if isinstance(data, dict) else frozenset())
 
 
 def _is_json(line: str) -> bool:

@@ -13,10 +13,11 @@ from ..files.guard import reading
 from ..files.strict import refuse_infinite
 from ..profile import StepProfile, load_profile
 from ..trace import Trace, load_trace
-from . import deepspec, inference_lab, llamacpp, modelopt, specdecbench, specspecs, sts, trtllm
+from . import atom, deepspec, inference_lab, llamacpp, modelopt, specdecbench, specspecs, sts, trtllm
 from .acceptance import SCHEMA as ACCEPTANCE_SCHEMA
 from .acceptance import Acceptance
 from .borrowed import borrow_attention
+from .clients import aiperf
 from .document import Hints
 from .opened import Opened, open_file
 from .sglang import benchmark as sglang_benchmark
@@ -88,7 +89,9 @@ def _as_rows(read: Callable[[Opened, Hints], Any]) -> Callable[[Opened, Hints], 
 
 def _is_sts(opened: Opened) -> bool:
     ours = str(_schema(opened)).startswith("specsched/")
-    return opened.syntax == "json" and bool(opened.keys & {sts.SGLANG, sts.TRTLLM}) and not ours
+    if ours or opened.keys >= atom.KEYS:
+        return False
+    return opened.syntax == "json" and bool(opened.keys & {sts.SGLANG, sts.TRTLLM})
 
 
 def _schema(opened: Opened) -> str | None:
@@ -195,6 +198,7 @@ FORMATS: tuple[Format, ...] = (
     Format(
         "specdec-bench", "acceptance", _keyed("json", specdecbench.KEYS), specdecbench.read, specdecbench.KEYS
     ),
+    Format("aiperf", "acceptance", aiperf.has_acceptance, aiperf.read_acceptance, aiperf.SUMMARY),
     Format("deepspec-records", "trace", _json_rows(deepspec.KEYS), deepspec.read, deepspec.KEYS),
     Format(
         "vllm-prometheus",
@@ -203,6 +207,7 @@ FORMATS: tuple[Format, ...] = (
         vllm_counters.read_prometheus,
         frozenset(),
     ),
+    Format("atom", "profile", _keyed("json", atom.KEYS), atom.read, atom.KEYS),
     Format("sts", "calibration", _is_sts, sts.read, frozenset({sts.SGLANG})),
     Format(
         "inference-lab-steps",
@@ -317,7 +322,16 @@ def _checked(hints: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unknown(opened: Opened) -> str:
-    """What was seen, and the nearest format with the keys it would still need."""
+    """What was seen, and the nearest format with the keys it would still need; or what else reads it."""
+    from .benchmarks import reader_of
+
+    if reader_of(opened) is not None:
+        return (
+            f"{opened.path} is a benchmark result without counters of drafts by position: no step costs "
+            "and no "
+            f"acceptance are in it. `specsched inspect {opened.path}` shows its runs, `specsched fit` "
+            "learns from them"
+        )
     near = max(FORMATS, key=lambda form: len(form.keys & opened.keys) / (len(form.keys) or 99))
     known = ", ".join(sorted({form.name for form in FORMATS}))
     message = f"{opened.path}: no known format. Seen: {opened.seen}. Known: {known}."

@@ -13,6 +13,7 @@ from ..errors import FormatError
 
 MOST_SPEED = 1e6  # tokens/s of one user beyond which a unit is wrong
 _SUM = 1.10  # users together are this much faster than their speeds add up to at most: rounding, means
+_IDLE = 0.01  # users that decode less of the time than this: one of the two speeds is in another unit
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Measured:
     `user`: speed of one user while it decodes, 1 / median time per output token. `total`: output tokens/s of
     all users, from the first request to the last. `accept_length`: tokens of a step of a request, the bonus
     included. `conditional`: acceptance by position given that all before were accepted. `trimmed`: fewer
-    drafts were verified than whole blocks hold. `policy`: canonical, or None where nobody said.
+    drafts were verified than whole blocks hold. `policy`: canonical, or None where nobody said. `silent`: the
+    client writes nothing of drafts, so that their absence says nothing.
     """
 
     source: str
@@ -39,6 +41,13 @@ class Measured:
     trimmed: bool = False
     drafter: str | None = None
     text: str | None = None
+    silent: bool = False
+
+    @property
+    def file(self) -> str:
+        """Name of the file it came from: `source` without the number of a run in it."""
+        head, colon, tail = self.source.rpartition(":")
+        return head if colon and tail.isdecimal() else self.source
 
     @property
     def drafted(self) -> bool | None:
@@ -60,6 +69,13 @@ class Measured:
             raise FormatError(
                 f"{self.source}: {self.total:,.0f} tokens/s in all from {self.users} users at "
                 f"{self.user:,.1f} each; one of the two is in another unit, or counts prompt tokens"
+            )
+        if self.users and self.user and self.total and self.total < _IDLE * self.users * self.user:
+            share = self.total / (self.users * self.user)
+            raise FormatError(
+                f"{self.source}: {self.total:,.1f} tokens/s in all from {self.users} users at "
+                f"{self.user:,.1f} each: "
+                f"they would decode {share:.2%} of the time; a time is in another unit (s given as ms?)"
             )
         return self
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..calibration import Calibration
-from ..errors import FormatError
+from ..errors import FormatError, quoted
 from ..files.guard import reading
 from ..files.output import write_json
 from .document import Hints
@@ -15,6 +17,7 @@ from .opened import Opened
 from .values import integer, number, numbers, text
 
 SGLANG, TRTLLM = "temperatures", "sts_temperatures"
+_READ = frozenset({SGLANG, TRTLLM, "dataset", "num_samples", "ece_before", "ece_after"})
 
 
 def read(opened: Opened, hints: Hints) -> tuple[Calibration, list[str]]:
@@ -38,11 +41,24 @@ def read(opened: Opened, hints: Hints) -> tuple[Calibration, list[str]]:
             given = data[key] if isinstance(data[key], list) else [data[key]]
             values = [number(value, f"{where}: {key}[{i}]") for i, value in enumerate(given)]
             about[key] = values if isinstance(data[key], list) else values[0]
-    with reading(opened.path, FormatError):
-        calibration = Calibration(lists[0], np.zeros(len(lists[0])), "sts", about=about)
-    return calibration, [
-        "Fitted elsewhere: nothing here tells on which requests, so replays may include them."
-    ]
+    calibration = of_temperatures(lists[0], about, opened.path)
+    notes = ["Fitted elsewhere: nothing here tells on which requests, so replays may include them."]
+    return calibration, [*notes, *_unread(data)]
+
+
+def of_temperatures(temperatures: np.ndarray, about: dict[str, object], path: Path) -> Calibration:
+    """c = σ(logit / T_k), float64[γ]; raises FormatError naming the file."""
+    with reading(path, FormatError):
+        return Calibration(temperatures, np.zeros(len(temperatures)), "sts", about=about)
+
+
+def _unread(data: dict[str, Any]) -> list[str]:
+    """What must be said of tables that lie beside the temperatures: some tools keep step costs there."""
+    tables = [str(k) for k, v in data.items() if k not in _READ and isinstance(v, list | dict) and len(v) > 1]
+    if not tables:
+        return []
+    shown = ", ".join(quoted(key, 40) for key in tables[:6])
+    return [f"Temperatures alone were read; the file also holds {shown}: step costs there are not used."]
 
 
 def write(calibration: Calibration, path: str | os.PathLike[str], to: str) -> None:

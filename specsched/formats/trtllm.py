@@ -24,15 +24,11 @@ EXACT = frozenset({"schema_version", "cost_tables"})
 def read_step_table(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
     """`token_counts` (R·(L+1)), `step_time_ms`, `fixed_overhead_ms`, `batch_sizes`, `batch_overhead_ms`."""
     where, data = str(opened.path), opened.data
-    tokens = whole(data["token_counts"], f"{where}: token_counts")
-    ms = numbers(data["step_time_ms"], f"{where}: step_time_ms")
-    same_length(where, token_counts=tokens, step_time_ms=ms)
+    fixed = numbers([data.get("fixed_overhead_ms") or 0.0], f"{where}: fixed_overhead_ms", positive=False)
+    bias = fixed[0] / 1e3
+    tokens, ms = _from_one(data, bias, where)
     _refuse_flat(ms, where)
-    seconds = step_seconds(ms / 1e3, f"{where}: step_time_ms", "ms")
-    bias = (
-        numbers([data.get("fixed_overhead_ms") or 0.0], f"{where}: fixed_overhead_ms", positive=False)[0]
-        / 1e3
-    )
+    seconds = ms / 1e3
     overhead = None
     if data.get("batch_sizes"):
         sizes = whole(data["batch_sizes"], f"{where}: batch_sizes")
@@ -51,6 +47,31 @@ def read_step_table(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str
         scheduler=_scheduler(data, where),
     )
     return profile, notes
+
+
+def _from_one(data: dict[str, Any], bias: float, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """(int64[n] tokens, float64[n] ms). A table may begin at 0 tokens: its owner reads between the points, so
+    that one becomes 1 token, a pass being no smaller. Such a table may hold what tokens add to `bias` alone.
+    """
+    counts = data["token_counts"]
+    zero = isinstance(counts, list) and len(counts) > 1 and counts[0] == 0 and not isinstance(counts[0], bool)
+    tokens = whole(counts[1:] if zero else counts, f"{where}: token_counts")
+    ms = numbers(data["step_time_ms"], f"{where}: step_time_ms", positive=not zero)
+    if not zero:
+        same_length(where, token_counts=tokens, step_time_ms=ms)
+        step_seconds(ms / 1e3, f"{where}: step_time_ms", "ms")
+        return tokens, ms
+    same_length(where, token_counts=np.append(0, tokens), step_time_ms=ms)
+    if ms[0] > ms[1:].max():
+        raise FormatError(
+            f"{where}: step_time_ms is {ms[0]:g} at 0 tokens, above all others; is that the untrimmed "
+            "pass of an exact "
+            "table (schema_version 2)? Give its tokens, R * (1 + max_draft_len), instead of 0"
+        )
+    step_seconds(bias + ms / 1e3, f"{where}: fixed_overhead_ms + step_time_ms", "ms")
+    first = float(np.interp(1.0, np.append(0, tokens), ms))
+    keep = tokens > 1
+    return np.append(1, tokens[keep]), np.append(first, ms[1:][keep])
 
 
 def _minimum_note() -> list[str]:

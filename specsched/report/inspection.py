@@ -6,14 +6,16 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from .text import count, decimal, grid, paragraph, share, width
+from .text import NOTHING, count, decimal, grid, paragraph, share, width
 
 Row = Mapping[str, Any]
 
 
 def inspection_text(found: Row) -> str:
     """Text of a dictionary of `specsched.inspection`, except calibrations (`calibration_text`)."""
-    body = {"profile": _profile, "trace": _trace, "acceptance": _acceptance}[found["kind"]](found)
+    body = {"profile": _profile, "trace": _trace, "acceptance": _acceptance, "benchmark": _runs}[
+        found["kind"]
+    ](found)
     findings = [paragraph(text, "warning: ") for text in found["warnings"]]
     findings += [paragraph(text, "finding: ") for text in found["lint"]]
     return "\n\n".join([*body, "\n".join(findings) or "nothing to remark"])
@@ -169,6 +171,30 @@ def _acceptance(found: Row) -> list[str]:
             row.insert(2, f"{share(low)} ~ {share(high)}")
     table = grid(header, rows)
     return [paragraph(first), facts, table]
+
+
+def _runs(found: Row) -> list[str]:
+    runs = found["runs"]
+    first = (
+        f"{found['name']}: {len(runs)} {'run' if len(runs) == 1 else 'runs'} of {found['tool']}, measured."
+    )
+    sizes = ["prompt", "output", "tokens\na step"]
+    header = ["run", "arm", "users", "tokens/s\nper user", "tokens/s", *sizes]
+    rows = [
+        [
+            row["source"],
+            row["arm"] or row["policy"] or NOTHING,
+            NOTHING if row["users"] is None else count(row["users"]),
+            decimal(row["user"], 1),
+            decimal(row["total"], 0),
+            NOTHING if row["prompt_tokens"] is None else count(row["prompt_tokens"]),
+            NOTHING if row["output_tokens"] is None else count(row["output_tokens"]),
+            decimal(row["accept_length"], 2),
+        ]
+        for row in runs
+    ]
+    use = _facts(_shown([("use", f"specsched fit {found['file']} ... -o mine.json")]))
+    return [paragraph(first), use, grid(header, rows)]
 
 
 def _spread(spread: Row) -> str:

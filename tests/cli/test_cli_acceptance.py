@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import client_cases
+import jsonschema
 from click.testing import CliRunner
 
+from specsched import documents
 from specsched.cli.app import main
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
@@ -29,3 +32,20 @@ def test_the_documented_sample_of_vllm_requests_converts_and_is_inspected(tmp_pa
         # Histograms [4, 3, 2, 1] and [1, 1, 0, 2]: 9, 5 and 3 of 14 steps got past positions 1, 2 and 3.
         assert [round(14 * rate) for rate in document["survival"]] == [9, 5, 3]
         assert document["censored"] is False
+
+
+def test_a_benchmark_without_counters_is_shown_and_sent_to_fit(tmp_path: Path) -> None:
+    path = tmp_path / "benchmarks.json"
+    path.write_text(json.dumps(client_cases.guidellm()))
+    seen = CliRunner().invoke(main, ["inspect", str(path), "--json"])
+    assert seen.exit_code == 0, seen.output
+    document = json.loads(seen.stdout)
+    jsonschema.validate(document, documents.shipped("inspection"))
+    assert (document["kind"], document["tool"]) == ("benchmark", "GuideLLM")
+    assert document["runs"][0]["users"] == client_cases.USERS
+    text = CliRunner().invoke(main, ["inspect", str(path)]).stdout
+    assert "specsched fit" in text
+    assert "--arm" in text
+    made = CliRunner().invoke(main, ["convert", str(path), str(tmp_path / "x.json")])
+    assert made.exit_code == 2
+    assert "specsched fit" in made.output

@@ -77,6 +77,27 @@ def test_trtllm_step_table_adds_fixed_and_batch_overhead():
     assert profile.minimum_gain == 0.02
 
 
+def test_trtllm_tables_may_begin_at_0_tokens(tmp_path):
+    """Its owner reads between the points: 3 ms at 50 tokens for (0, 1 ms), (100, 5 ms)."""
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"token_counts": [0, 100], "step_time_ms": [1.0, 5.0]}))
+    profile = formats.read(path).object
+    assert [profile.seconds(b, 1, 0) for b in (1, 50, 100, 300)] == pytest.approx(
+        [1.04e-3, 3e-3, 5e-3, 5e-3], rel=1e-12
+    )
+    path.write_text(
+        json.dumps({"token_counts": [0, 1, 8], "step_time_ms": [0.0, 0.5, 2.0], "fixed_overhead_ms": 18.0})
+    )
+    assert formats.read(path).object.seconds(1, 1, 0) == pytest.approx(18.5e-3)
+
+
+def test_0_tokens_of_an_exact_table_are_not_taken_for_a_small_pass(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"token_counts": [0, 320, 352], "step_time_ms": [6.0, 5.0, 5.2]}))
+    with pytest.raises(FormatError, match="untrimmed pass"):
+        formats.read(path)
+
+
 def test_trtllm_exact_tables_come_one_per_graph_batch_with_the_untrimmed_pass_last():
     raw = table("trtllm_exact.json")
     found = formats.read(DATA / "trtllm_exact.json")

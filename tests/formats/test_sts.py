@@ -68,3 +68,52 @@ def test_bad_temperatures_are_refused(tmp_path, document, match):
     path.write_text(json.dumps(document))
     with pytest.raises(FormatError, match=match):
         formats.read(path)
+
+
+ATOM = {
+    "version": 1,
+    "identity": {"gpu_name": "AMD Instinct MI355X", "tensor_parallel_size": 8},
+    "draft_width": 3,
+    "max_num_seqs": 4,
+    "sts_temperatures": [1.5, 1.2, 1.1],
+    "sps_table": [200.0, 200.0, 190.0, *(200.0 - 5.0 * b for b in range(3, 17))],
+}
+
+
+def test_atoms_profile_gives_its_steps_and_its_temperatures(tmp_path):
+    path = tmp_path / "atom.json"
+    path.write_text(json.dumps(ATOM))
+    steps = formats.read(path)
+    assert (steps.kind, steps.format) == ("profile", "atom")
+    assert [steps.object.seconds(b, 1, 0) for b in (1, 2, 16, 99)] == pytest.approx(
+        [1 / 200, 1 / 190, 1 / 120, 1 / 120]
+    )
+    assert steps.object.gpus == 8
+    assert "temperatures" in " ".join(steps.notes)
+    scaled = formats.read(path, take="temperatures")
+    assert (scaled.kind, scaled.object.temperatures.tolist()) == ("calibration", [1.5, 1.2, 1.1])
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"sps_table": ATOM["sps_table"][:-1]}, "16 entries, .* need 17; truncated"),
+        ({"sps_table": [0.2, *ATOM["sps_table"]]}, "rises from 0.2"),
+        ({"sps_table": [x * 1000 for x in ATOM["sps_table"]]}, "look like"),
+        ({"sts_temperatures": [1.0]}, "1 temperatures for a draft_width of 3"),
+        ({"version": 2}, "knows 1"),
+    ],
+)
+def test_damaged_profiles_of_atom_are_refused(tmp_path, change, match):
+    path = tmp_path / "atom.json"
+    path.write_text(json.dumps({**ATOM, **change}))
+    with pytest.raises(FormatError, match=match):
+        formats.read(path)
+
+
+def test_tables_beside_temperatures_are_not_dropped_in_silence(tmp_path):
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps({"temperatures": [1.0, 1.1], "steps_by_tokens": [9.0, 8.0], "dataset": "x"}))
+    found = formats.read(path)
+    assert found.kind == "calibration"
+    assert "steps_by_tokens" in " ".join(found.notes)
