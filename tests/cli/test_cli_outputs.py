@@ -268,13 +268,22 @@ def test_one_interrupt_ends_what_never_hands_control_back() -> None:
         "app.main(['stuck'])\n"
     )
     run = subprocess.Popen(
-        [sys.executable, "-c", probe], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        [sys.executable, "-c", probe],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        # Tests that a shell runs in the background inherit an interrupt that is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    assert run.stdout is not None
-    assert run.stdout.readline() == "begun\n"
-    time.sleep(0.1)
-    run.send_signal(signal.SIGINT)
-    _, said = run.communicate(timeout=60)
+    try:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "begun\n"
+        time.sleep(0.1)
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=60)
+    finally:
+        run.kill()
     assert run.returncode == 130
     assert "interrupted" in said
     assert "Traceback" not in said
