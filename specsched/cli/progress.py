@@ -62,7 +62,7 @@ class Progress:
             self._last_line = now
             count = f"{done}" if total is None else f"{done}/{total}"
             unit = self._unit if (done if total is None else total) == 1 else f"{self._unit}s"
-            echo(f"{count} {unit}, {now - self._start:.0f} s: {text}", err=True)
+            echo(f"{count} {unit}, {now - self._start:.0f} s" + (f": {text}" if text else ""), err=True)
 
     def _show_bar(self, done: int, total: int | None, text: str) -> None:
         if self._bar is None:
