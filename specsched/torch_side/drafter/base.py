@@ -295,9 +295,12 @@ class Drafter(nn.Module):
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
     def probabilities(self, logits: Tensor, temperature: float, law: Law | None = None) -> Tensor:
-        """Draft law over the whole vocabulary: logits[R, Vd] -> float32[R, V]; SpecschedError for NaN."""
+        """Draft law over the whole vocabulary: logits[R, Vd] -> float32[R, V].
+
+        Raises SpecschedError where logits are not finite.
+        """
         logits = logits.float()
-        self._refuse_nan(logits, "draft logits")
+        self._refuse_overflow(logits, "draft logits")
         if law is not None:
             p = law(logits)
         elif temperature == 0:
@@ -309,15 +312,16 @@ class Drafter(nn.Module):
         whole = p.new_zeros(len(p), self.config.vocab_size)
         return whole.index_copy_(1, self.draft_ids, p)
 
-    def _refuse_nan(self, values: Tensor, what: str) -> None:
-        # Finite weights can overflow on the way; a NaN would be drawn as a token past the vocabulary.
-        if bool(values.isnan().any()):
-            raise SpecschedError(f"{self.where}: its {what} are NaN; are the weights damaged?")
+    def _refuse_overflow(self, values: Tensor, what: str) -> None:
+        # Finite weights can overflow on the way; what is not finite would be drawn as a token past the
+        # vocabulary.
+        if not bool(values.isfinite().all()):
+            raise SpecschedError(f"{self.where}: its {what} are NaN or infinite; are the weights damaged?")
 
     def _block(self, *parts: list[Tensor]) -> DraftBlock:
         """The block of what was drawn position by position: tokens, laws, confidences, logits."""
         block = DraftBlock(*(torch.stack(part, dim=1) for part in parts))
-        self._refuse_nan(block.confidence_logit, "confidences")
+        self._refuse_overflow(block.confidence_logit, "confidences")
         return block
 
     def _draw(self, k: int, p: Tensor, generator: torch.Generator | None, sampler: Sampler | None) -> Tensor:

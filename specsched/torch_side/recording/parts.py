@@ -76,7 +76,12 @@ class Parts:
             check_archive(path)
             with np.load(path) as archive:
                 z = dict(archive)
-            if not len(z["counts"]):
+            if (
+                not len(z["domain"]) == len(z["counts"]) == len(z["prompt_tokens"])
+                or z["prompt_tokens"].min(initial=0) < 0
+            ):
+                raise ValueError("columns of different lengths, or a prompt of less than no tokens")
+            if not len(z["counts"]) and not len(z["position"]):
                 return []
             cut = np.cumsum(z["counts"])[:-1]
             columns = (np.split(z[name], cut) for name in ("position", "confidence_logit", "accepted"))
