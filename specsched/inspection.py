@@ -120,6 +120,7 @@ def inspect_profile(profile: StepProfile) -> ProfileInspection:
         "points": len(verify.x),
         "tokens": [int(verify.x[0]), int(verify.x[-1] if profile.eager is None else profile.eager.x[-1])],
         "lookup": "captured size" if profile.graph_limit is not None else verify.lookup,
+        "decides_by": None if profile.decision is None else profile.decision.label,
         "capture_limit": profile.graph_limit,
         "captured_sizes": 0 if profile.capture_sizes is None else len(profile.capture_sizes),
         "first_pass_seconds": profile.seconds(1, 1, 0, draft=False),

@@ -100,7 +100,7 @@ def convert(
     found = formats.read(path_in, **_nested(hints))
     _suffix_fits(target, found.kind, form)
     options = {"requests": requests, "context": context}
-    notes = [*found.notes, *_flat(found.objects)]
+    notes = [*found.notes, *_trimming(found.objects)]
     written = []
     # Several tables in one file: each beside the other, under its own name.
     several = len(found.objects) > 1
@@ -132,12 +132,12 @@ def convert(
         echo(f"note: {note}")
 
 
-def _flat(objects: tuple[Any, ...]) -> list[str]:
-    """What must be said of tables by which nothing can be trimmed."""
+def _trimming(objects: tuple[Any, ...]) -> list[str]:
+    """What must be said of tables by which nothing is trimmed, or by artefact."""
     from ..profile import StepProfile
-    from ..profile.lint import flatness
+    from ..profile.trimming import trimming
 
-    return [f"{flat}." for o in objects if isinstance(o, StepProfile) and (flat := flatness(o))]
+    return [f"{told}." for o in objects if isinstance(o, StepProfile) and (told := trimming(o))]
 
 
 def _suffix_fits(target: Path, kind: str, form: str) -> None:

@@ -37,6 +37,7 @@ class ProfileInspection(TypedDict):
     points: int
     tokens: Annotated[list[int], "[first, last] of the table"]
     lookup: str
+    decides_by: Annotated[str | None, "the scheduler's own table; null: the costs"]
     capture_limit: int | None
     captured_sizes: int
     first_pass_seconds: float

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..profile import StepProfile
+from ..profile.lint import drafting_inside
 from ..profile.overhead import drawn_out
 from .unknowns import FLAT, Pull, Unknown, factor, log_seconds, seconds
 
@@ -29,6 +30,7 @@ TRUST = {
     None: (0.20, 0.30, 0.40),
 }
 DRAFT_SHARE, DRAFT_SPREAD = 0.2, 0.7  # of a step without drafts: 10 % to 40 %, parallel drafters
+DRAFT_INSIDE = 0.4  # whole steps were timed: verify alone is less by what drafting took, 10 % to 40 %
 _BEND = 0.15  # overhead: how much of a step a load may lie off the line through its neighbours
 _MOST_KNOTS = 8
 _FAR = 16384  # tokens past the largest decoding pass at which a pass with prompts is priced
@@ -236,6 +238,8 @@ class FromPrior(Costs):
         self.prior = prior
         method = prior.provenance.get("method")
         level, growth, draft = TRUST.get(method, TRUST[None])
+        if drafting_inside(prior):  # its verify holds a draft that is asked for again
+            level = max(level, DRAFT_INSIDE)
         said = f"the prior, {method or 'of unknown origin'}: off by a factor of about {{:.2f}}"
         basis = [said.format(math.exp(sd)) for sd in (level, growth, draft)]
         self.unknowns.append(factor("verify level", "verify by the prior's", level, basis[0]))

@@ -47,6 +47,15 @@ def _write_profile(
 ) -> list[str]:
     context, most = options.get("context"), options.get("max_tokens")
     if to == "sglang-1d":
+        own = profile.decision
+        if (
+            not options.get("requests")
+            and own is not None
+            and own.requests is None
+            and own.tokens.lookup == "floor"
+        ):
+            sglang.write_one_d(path, own.tokens.x.astype(np.int64), own.tokens.y)
+            return ["The table its scheduler decides by, as it was read."]
         if not options.get("requests"):
             raise FormatError(
                 "sglang-1d has no axis for requests: give requests, the number that will run (--requests R)"

@@ -304,8 +304,19 @@ def plan_step(
             threshold(current, plan.theta, lengths)
         else:
             left = 1.0 - cost.enabling_fraction if cost.enabling_fraction > 0.0 else 1.0
-            base = _base_seconds(cost, plan, place, requests)
-            _price(cost.verify, base, left, place[PREFILL], block, requests, sps)
+            if cost.decides:
+                _price(
+                    cost.decision_tokens,
+                    cost.decision_requests[requests],
+                    1.0,
+                    place[PREFILL],
+                    block,
+                    requests,
+                    sps,
+                )
+            else:
+                base = _base_seconds(cost, plan, place, requests)
+                _price(cost.verify, base, left, place[PREFILL], block, requests, sps)
             first = np.int64(0)
             if plan.code == BYPASS:
                 idle = _base_seconds(cost, plan, place, 0) + cost.verify[requests + place[PREFILL]]

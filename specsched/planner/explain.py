@@ -28,6 +28,7 @@ from ..calibration.metrics import ece
 from ..documents.explain import Confidences, Explanation, Part
 from ..errors import WorkloadError
 from ..profile import StepProfile
+from ..profile.isotonic import rising
 from ..schedule import Global, Lagged, Policy, make
 from ..simulator import Serving, SimResult
 from ..simulator.replay import Replay
@@ -127,22 +128,10 @@ def exactly_calibrated(replay: Replay) -> Replay:
         was, accepted = replay.survival[:, k], replay.accepted > k
         groups = np.array_split(np.argsort(was, kind="stable"), min(BINS, max(len(was) // ROWS, 1)))
         x = np.array([was[g].mean() for g in groups])
-        y = _rising([float(accepted[g].mean()) for g in groups])
+        y = rising([float(accepted[g].mean()) for g in groups])
         survival[:, k] = np.where(was > 0.0, np.interp(was, x, y), 0.0)
     survival = np.minimum.accumulate(survival, axis=1)
     return dataclasses.replace(replay, survival=np.ascontiguousarray(survival))
-
-
-def _rising(shares: list[float]) -> np.ndarray:
-    """The closest non-falling values (isotonic regression): neighbours out of order share their mean."""
-    pools: list[tuple[float, int]] = []
-    for share in shares:
-        mean, n = share, 1
-        while pools and pools[-1][0] > mean:
-            before, m = pools.pop()
-            mean, n = (before * m + mean * n) / (m + n), m + n
-        pools.append((mean, n))
-    return np.repeat([mean for mean, _ in pools], [n for _, n in pools])
 
 
 def _levels(own: Policy, given: Replay, exact: Replay) -> list[tuple[str, str, Policy, Replay]]:

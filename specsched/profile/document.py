@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import ProfileError
 from ..files.reader import Reader
 from .curve import BEYONDS, LOOKUPS, Curve
+from .decision import Decision
 
 SCHEMA = "specsched/profile/1"
 
@@ -102,6 +103,36 @@ def read_provenance(read: Reader) -> dict[str, Any]:
     return read.mapping("provenance")
 
 
+def read_decision(scheduler: Reader) -> Decision | None:
+    """`scheduler.table`, or None; raises ProfileError naming the wrong entry."""
+    block = scheduler.block("table")
+    if block is None:
+        return None
+    block.only(("tokens", "seconds", "lookup", "beyond", "requests", "request_seconds"))
+    lookup, beyond = block.text("lookup", "linear", LOOKUPS), block.text("beyond", "clamp", BEYONDS)
+    tokens = _table_curve(block, "tokens", "seconds", lookup, beyond)
+    requests = (
+        _table_curve(block, "requests", "request_seconds", "linear", "clamp")
+        if block.has("requests")
+        else None
+    )
+    least = float(tokens.y.min()) + (0.0 if requests is None else float(requests.y.min()))
+    if least <= 0.0:
+        raise block.fail("seconds", "has an entry 0: steps per second would be infinite; give whole steps")
+    return Decision(tokens, requests)
+
+
+def _table_curve(block: Reader, axis: str, seconds: str, lookup: str, beyond: str) -> Curve:
+    x, y = block.rising(axis, 1, MOST_TOKENS), block.numbers(seconds, most=MOST_SECONDS)
+    if len(x) != len(y):
+        raise block.fail(
+            seconds, f"has {len(y)} entries and {axis} has {len(x)}; each point needs one of both"
+        )
+    x.setflags(write=False)
+    y.setflags(write=False)
+    return Curve(x, y, lookup, beyond)
+
+
 def read_fields(document: Any, where: str) -> dict[str, Any]:
     """The fields of a StepProfile from a parsed document; ProfileError names `where` and the wrong key."""
     read = Reader(document, where, ProfileError)
@@ -123,7 +154,7 @@ def read_fields(document: Any, where: str) -> dict[str, Any]:
     if draft is not None and draft.has("drafter"):
         drafter = draft.text("drafter")
     scheduler = read.block("scheduler") or Reader({}, where, ProfileError)
-    scheduler.only(("minimum_gain", "enabling_fraction", "idle_draft", "catch_up"))
+    scheduler.only(("minimum_gain", "enabling_fraction", "idle_draft", "catch_up", "table"))
     samples = document.get("samples") or []
     if not isinstance(samples, list):
         raise read.fail("samples", "must be a list of raw measurements, or null")
@@ -145,6 +176,7 @@ def read_fields(document: Any, where: str) -> dict[str, Any]:
         enabling_fraction=scheduler.number("enabling_fraction", 0.0, below=1.0),
         idle_draft=scheduler.number("idle_draft", 0.0, most=1.0),
         catch_up=scheduler.number("catch_up", CATCH_UP, most=1e3),
+        decision=read_decision(scheduler),
         gpu=read_counts(read, "gpu", ("count", "memory_bytes")),
         model=read_counts(read, "model", ("weight_bytes", "kv_bytes_per_token", "max_context")),
         parallel=read_counts(read, "parallel", ("tensor", "data")),

@@ -13,11 +13,11 @@ import numpy as np
 
 from .curve import Curve
 from .profile import StepProfile
+from .trimming import last_pass, trimming
 
 SLOWEST_PASS = 0.5  # s: one forward pass of a served model takes 1 ms to 0.3 s
 FASTEST_PASS = 1e-4  # s
 MIXED_UNITS = 100.0  # one entry this many times the one before, or one curve this many times another
-FLAT = 1.02
 DRAFTING_INSIDE = "the cost of drafting is inside"  # in the notes of tables of whole steps
 LEAST_HOST = 5e-4  # s
 
@@ -88,31 +88,10 @@ def _times(a: float, b: float) -> str:
     return f"{a / b:.0f} times" if a > b else f"1/{b / a:.0f}"
 
 
-def _last(profile: StepProfile) -> float:
-    """The largest pass that was measured, in tokens."""
-    last = float(profile.verify.x[-1])
-    return last if profile.eager is None else max(last, float(profile.eager.x[-1]))
-
-
-def flatness(profile: StepProfile) -> str | None:
-    """The sentence for a table by which no pass is cheaper than another, so that nothing can be trimmed."""
-    verify, last = profile.verify, _last(profile)
-    if len(verify.x) == 1 and profile.eager is None:
-        return "verify has 1 point: a pass costs the same whatever its tokens, so verifying all always pays"
-    whole = profile.verify_seconds(np.append(verify.x, last).astype(np.int64))
-    whole = profile.bias_seconds + whole[np.isfinite(whole)]
-    if not len(whole) or whole.max() >= FLAT * whole.min():
-        return None
-    return (
-        f"verify is flat (within {whole.max() / whole.min() - 1.0:.1%} from {verify.x[0]:g} to {last:g} "
-        "tokens): verifying all always pays, nothing can be trimmed by it; measure larger passes"
-    )
-
-
 def _shape(profile: StepProfile) -> Iterator[str]:
-    last, flat = _last(profile), flatness(profile)
-    if flat:
-        yield flat
+    last, told = last_pass(profile), trimming(profile)
+    if told:
+        yield told
     need, why = _longest_pass(profile)
     if last < need:
         yield (
@@ -177,7 +156,11 @@ def drafting_inside(profile: StepProfile) -> bool:
 def _missing(profile: StepProfile) -> Iterator[str]:
     if profile.draft is None:
         if drafting_inside(profile):
-            yield "draft is absent: whole steps were timed, so off is charged for drafting too"
+            yield (
+                "draft is absent: whole steps were timed, drafting inside, so what off would cost is "
+                "unknown (it is "
+                "charged for drafting too); `specsched fit` finds it from a run without drafts"
+            )
         else:
             yield "draft is absent: drafting costs nothing here (15-26 % of a step on a published system)"
     elif profile.draft_block_size is None:

@@ -23,8 +23,9 @@ from ..files.guard import reading
 from ..files.kind import refuse_other_kind
 from ..files.output import atomic_write
 from .curve import Curve
+from .decision import Decision
 from .document import CATCH_UP, SCHEMA, points, read_fields
-from .tables import NO_LIMIT, ProfileTables, attention_points
+from .tables import NO_LIMIT, ProfileTables, attention_points, decision_arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,7 @@ class StepProfile:
     enabling_fraction: float = 0.0
     idle_draft: float = 0.0
     catch_up: float = CATCH_UP
+    decision: Decision | None = None  # what the engine's scheduler divides by; None: the costs themselves
     gpu: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     parallel: dict[str, int] = field(default_factory=dict)
@@ -130,6 +132,8 @@ class StepProfile:
         ):
             if share != usual:
                 document["scheduler"][name] = share
+        if self.decision is not None:
+            document["scheduler"]["table"] = self.decision.to_dict()
         return document | {"provenance": self.provenance, "fit": self.fit, "samples": self.samples}
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -283,6 +287,14 @@ class StepProfile:
             seconds = seconds / (1.0 - self.enabling_fraction)
         return np.nan_to_num(1.0 / seconds, nan=0.0)
 
+    def decision_sps(self, requests: int, max_tokens: int, prefill_tokens: int = 0) -> np.ndarray | None:
+        """float64[max_tokens + 1]: entry B = steps per second by the table that the engine's scheduler
+        decides by; None where it decides by the costs (`sps`)."""
+        if self.decision is None:
+            return None
+        tokens = np.maximum(np.arange(max_tokens + 1, dtype=np.int64) + int(prefill_tokens), 1)
+        return np.asarray(1.0 / self.decision.seconds(tokens, requests))
+
     def tables(self, max_tokens: int, max_requests: int) -> ProfileTables:
         """Plain arrays for the engine loop, for B up to `max_tokens` and R up to `max_requests`."""
         tokens = np.maximum(np.arange(max_tokens + 1, dtype=np.int64), 1)
@@ -306,6 +318,7 @@ class StepProfile:
             idle_draft=self.idle_draft,
             catch_up=self.catch_up,
             refused_above=limit if limit is not None and self.eager is None else NO_LIMIT,
+            **decision_arrays(self.decision, tokens, max_requests),
         )
 
     def prefill_seconds(self, tokens: float) -> float | None:

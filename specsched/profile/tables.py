@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .curve import Curve
+from .decision import Decision
 
 NO_LIMIT = int(np.iinfo(np.int64).max)
 
@@ -35,6 +36,11 @@ class ProfileTables(NamedTuple):
     catch_up: float
     # B above this has no cost (capture limit without an eager curve); NO_LIMIT when all have
     refused_above: int
+    # What the engine's own scheduler takes a step to cost: decision_requests[R] + decision_tokens[B]. Where
+    # it has no table of its own, `decides` is False and both are empty.
+    decides: bool
+    decision_tokens: np.ndarray  # float64[max_tokens + 1]
+    decision_requests: np.ndarray  # float64[max_requests + 1]
 
 
 def attention_points(curve: Curve | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -47,3 +53,16 @@ def attention_points(curve: Curve | None) -> tuple[np.ndarray, np.ndarray, np.nd
     if len(x) < 2 or slope[-1] != slope[-2]:
         x, y, slope = np.append(x, x[-1] + 1.0), np.append(y, y[-1]), np.append(slope, 0.0)
     return x, y, slope
+
+
+def decision_arrays(decision: Decision | None, tokens: np.ndarray, max_requests: int) -> dict[str, Any]:
+    """The last fields of `ProfileTables`; `tokens`: int64[max_tokens + 1]."""
+    if decision is None:
+        return {"decides": False, "decision_tokens": np.zeros(0), "decision_requests": np.zeros(0)}
+    requests = np.arange(max_requests + 1, dtype=np.float64)
+    by_requests = decision.requests(requests) if decision.requests is not None else np.zeros(max_requests + 1)
+    return {
+        "decides": True,
+        "decision_tokens": np.ascontiguousarray(decision.tokens(tokens)),
+        "decision_requests": np.ascontiguousarray(by_requests),
+    }

@@ -58,6 +58,7 @@ def profile_facts(found: Row) -> list[tuple[str, str]]:
                 _range(found),
             ),
             ("lookup", found["lookup"]),
+            ("decides by", found.get("decides_by")),
             ("first pass", f"{decimal(1e3 * found['first_pass_seconds'], 2)} ms for one token, no draft"),
             ("KV memory", f"{count(memory)} tokens" if memory is not None else "not said"),
             (

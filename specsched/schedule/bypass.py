@@ -32,6 +32,7 @@ class Bypass(Lagged):
 
     family = "bypass"
     code = kernels.BYPASS
+    engines_own = False
     colour = "#CC79A7"
     meaning = (
         "lagged that stops drafting for a request, or a step, where it does not pay, and probes to come back"

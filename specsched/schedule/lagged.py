@@ -66,6 +66,7 @@ class Lagged(Policy):
         "TensorRT-LLM (enable_confidence_scheduling)"
     )
     weighs_costs = True
+    engines_own = True
 
     def __init__(self, lag: int = 2, minimum_gain: float | None = None) -> None:
         if lag == 0:

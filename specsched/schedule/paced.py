@@ -26,6 +26,7 @@ class Paced(Lagged):
 
     family = "sla"
     code = kernels.PACED
+    engines_own = False
     colour = "#117733"
 
     def __init__(self, sla: float, lag: int = 2, *, margin: float = 0.3, least: float = 0.3) -> None:

@@ -42,6 +42,8 @@ class Policy:
     runs_in: ClassVar[str] = "no released engine: it needs a scheduler of your own"
     drafts: ClassVar[bool] = True  # False: nothing is drafted and the cost of drafting is not paid
     weighs_costs: ClassVar[bool] = False  # True: it reads `sps`
+    # True: engines have it, and decide by the table of the profile's scheduler where there is one.
+    engines_own: ClassVar[bool] = False
     pays_sync: ClassVar[bool] = False  # True: B depends on present confidences, so the step waits for them
     reads_confidence: ClassVar[bool] = True
     biased: ClassVar[bool] = False  # True: not lossless whatever the confidences are
@@ -322,6 +324,7 @@ class EarlyStop(Policy):
     )
     runs_in = "ROCm/ATOM"
     weighs_costs = True
+    engines_own = True
     pays_sync = True
 
     def _plan(

@@ -161,7 +161,7 @@ class Run:
             self._world(seed),
             self._settings(),
             policy.kernel_plan(self.max_running, self.replay.block_size, self.profile.minimum_gain),
-            self.tables,
+            self.tables if policy.engines_own else self.tables._replace(decides=False),
             state,
             kernels.make_scratch(self.max_running, self.replay.block_size),
         )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..profile import StepProfile
-from ..profile.lint import drafting_inside, flatness
+from ..profile.lint import drafting_inside
 from ..profile.tables import NO_LIMIT
+from ..profile.trimming import trimming
 from ..schedule import Policy
 from ..trace import Trace
 from . import intervals
@@ -16,12 +17,15 @@ from .outside import outside_warning
 
 def trace_and_profile_warnings(trace: Trace, profile: StepProfile, block_size: int) -> list[str]:
     """What the inputs make doubtful about any answer; that they do not fit together comes first."""
-    first = [mismatch(trace, profile, block_size), profile.provenance_warning, flatness(profile)]
+    first = [mismatch(trace, profile, block_size), profile.provenance_warning, trimming(profile, block_size)]
     warnings = [w for w in first if w] + list(trace.warnings)
     if drafting_inside(profile):
         warnings.append(
-            f"steps of profile {profile.name!r} were timed with drafting inside: off is charged for it too, "
-            "so the gain over off is overstated"
+            f"steps of profile {profile.name!r} were timed with drafting inside: what off would cost is "
+            "unknown; "
+            "off is charged for drafting too, so the gain over off is overstated (`specsched fit` finds "
+            "it from a "
+            "run without drafts)"
         )
     elif profile.draft is None:
         warnings.append(

@@ -13,6 +13,7 @@ from specsched.fitting.document import fit_document
 from specsched.fitting.steps import steps_of, unit_profile
 from specsched.formats.runs import Measured
 from specsched.profile import StepProfile
+from specsched.profile.lint import drafting_inside
 from specsched.simulator import Serving, simulate
 from specsched.trace import synthesise
 from specsched.workload import Workload
@@ -150,3 +151,22 @@ def test_no_noise_is_scatter_of_another_setting():
     runs[2] = Measured(**{**vars(runs[2]), "user": 2.5 * runs[2].user, "total": 2.5 * runs[2].total})
     said = fit_document(fit(runs, profile_of()))["warnings"]
     assert any("was it run in another setting" in text for text in said)
+
+
+def test_what_off_costs_is_found_where_whole_steps_were_timed():
+    """A table with 3 ms of drafting inside says 8 ms of one token; runs without drafts tell the two apart."""
+    draft = {"requests": [1, 32], "seconds": [0.003, 0.003], "block_size": 3}
+    true = profile_of(overhead=host([0.2, 0.4, 0.8, 1.2]), draft=draft)
+    whole = profile_of(
+        verify={"tokens": [1, 64, 256, 1024], "seconds": [0.008, 0.009, 0.012, 0.024], "lookup": "linear"},
+        overhead=host([0.2, 0.4, 0.8, 1.2]),
+        provenance={"method": "imported", "notes": "Whole steps were timed: the cost of drafting is inside."},
+    )
+    runs = [run(true, policy, users) for policy in ("off", "fixed:3") for users in (1, 16)]
+    found = fit(runs, whole)
+    profile = found.profile()
+    assert not drafting_inside(profile)
+    at = found.predict("off", Setting(8, 40, 33, 64))
+    assert at["user"] == pytest.approx(run(true, "off", 8).user, rel=0.04)
+    step = profile.seconds(32, 8, 0)
+    assert step == pytest.approx(true.seconds(32, 8, 0), rel=0.04)

@@ -43,9 +43,13 @@ def test_sglang_one_dimensional_table_is_read_by_floor_and_clamped():
     sizes, speed = raw["sample_batch_tokens"], raw["sample_steps_per_sec"]
     found = formats.read(DATA / "sglang_1d.json")
     assert (found.kind, found.format) == ("profile", "sglang-1d")
+    decides = found.object.decision_sps(4, 3 * sizes[-1])
     for b in probes(sizes):
         owner = speed[max(bisect.bisect_right(sizes, b) - 1, 0)]
-        assert 1 / found.object.seconds(b, 4, 0) == pytest.approx(owner, rel=1e-12)
+        assert decides[b] == pytest.approx(owner, rel=1e-12)
+        if b <= sizes[-1]:  # what a step costs has no stairs between the probes
+            cost = linear(sizes, [1 / s for s in speed], b)
+            assert found.object.seconds(b, 4, 0) == pytest.approx(cost, rel=1e-12)
     # The real inversion at 96 tokens is kept.
     assert found.object.seconds(96, 1, 0) < found.object.seconds(64, 1, 0)
 

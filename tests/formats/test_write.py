@@ -89,6 +89,14 @@ def test_sglang_one_dimensional_table_is_exact_by_floor_at_its_requests(tmp_path
         assert 1 / speed == pytest.approx(profile.seconds(b, 8, 800), rel=1e-12)
 
 
+def test_sglangs_own_table_is_written_back_as_it_was_read(tmp_path):
+    profile = formats.read(DATA / "sglang_1d.json").object
+    formats.write(profile, tmp_path / "back.json", "sglang-1d")
+    raw, back = (json.loads(p.read_text()) for p in (DATA / "sglang_1d.json", tmp_path / "back.json"))
+    assert back["sample_batch_tokens"] == raw["sample_batch_tokens"]
+    assert back["sample_steps_per_sec"] == pytest.approx(raw["sample_steps_per_sec"], rel=1e-12)
+
+
 def test_trtllm_reads_back_every_step_and_the_minimum_gain(tmp_path):
     profile = a_profile()
     path = tmp_path / "trt.json"

@@ -29,7 +29,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_sample_of_our_own_files_is_read(folder: Path) -> None:
-    assert SAMPLES.keys() == {"profile.json", "calibration.json", "acceptance.json", "sweep.toml"}
+    assert SAMPLES.keys() == {
+        "profile.json", "calibration.json", "acceptance.json", "sweep.toml", "decision.json",
+    }  # fmt: skip
+    probed = load_profile(folder / "decision.json")
+    assert probed.decision is not None
+    assert probed.decision.seconds(23, 4) == 0.0108 < probed.seconds(23, 4, 0)
     profile = load_profile(folder / "profile.json")
     assert profile.to_dict()["draft"] == json.loads(SAMPLES["profile.json"])["draft"]
     assert profile.gpus == 1

@@ -112,5 +112,5 @@ def test_steps_timed_with_drafting_inside_charge_off() -> None:
     notes = {"method": "imported", "notes": "Whole steps were timed: the cost of drafting is inside."}
     inside = profile(draft=None, provenance=notes)
     said = " ".join(trace_and_profile_warnings(trace(), inside, 3))
-    assert "drafting inside: off is charged" in said
+    assert "drafting inside: what off would cost is unknown" in said
     assert "states no draft cost" not in said

@@ -143,6 +143,8 @@ def small_profiles(draw: st.DrawFn, refuses: bool = True) -> StepProfile:
         if key in document:
             document[key] = draw(profile_cases.curves("requests", int(key == "draft"), 8))
     document["scheduler"]["minimum_gain"] = draw(st.sampled_from([0.0, 0.0, 0.05, 0.5]))
+    if draw(st.integers(0, 2)) == 0:
+        document["scheduler"]["table"] = draw(profile_cases.decisions())
     return StepProfile.from_dict(document)
 
 

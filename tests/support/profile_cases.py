@@ -91,6 +91,19 @@ def curves(draw: st.DrawFn, axis: str, least: int = 1, most: int = 400) -> dict[
 
 
 @st.composite
+def decisions(draw: st.DrawFn) -> dict[str, Any]:
+    """`scheduler.table`: what an engine's scheduler divides by."""
+    table = draw(curves("tokens", 1, 40)) | {
+        "lookup": draw(st.sampled_from(["linear", "floor", "ceil"])),
+        "beyond": draw(st.sampled_from(["slope", "clamp"])),
+    }
+    if draw(st.booleans()):
+        by_requests = draw(curves("requests", 1, 8))
+        table |= {"requests": by_requests["requests"], "request_seconds": by_requests["seconds"]}
+    return table
+
+
+@st.composite
 def profiles(draw: st.DrawFn) -> dict[str, Any]:
     """Profile documents, curves as jagged as they come, every optional block present or not."""
     document = {

@@ -289,6 +289,10 @@ class Engine:
         sync = name in READS_PRESENT
         top = n * (1 + s.block)
         sps = s.profile.sps(n, rank.context, top, rank.prefill, draft=self.drafts, sync=sync).tolist()
+        if name in ("lagged", "early-stop") and s.profile.decision is not None:
+            d = s.profile.decision  # the engine's own table, in plain Python
+            base = 0.0 if d.requests is None else float(d.requests(n))
+            sps = [1.0 / (base + float(d.tokens(max(b + rank.prefill, 1)))) for b in range(top + 1)]
         if name == "sla":
             speeds = [self.speed(r, now) for r in rank.decoding]
             if rank.policy is None:

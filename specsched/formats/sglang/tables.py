@@ -29,7 +29,9 @@ _WHOLE_STEP = "Whole steps were timed: the cost of drafting is inside, also for 
 
 
 def read_one_d(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
-    """`sample_batch_tokens`, `sample_steps_per_sec`: read by floor, clamped at both ends."""
+    """`sample_batch_tokens`, `sample_steps_per_sec`: its scheduler reads them by floor, clamped at both ends,
+    and that becomes the profile's decision table; what its steps cost is read between the points.
+    """
     where, data = str(opened.path), opened.data
     tokens = whole(data["sample_batch_tokens"], f"{where}: sample_batch_tokens")
     speed = numbers(data["sample_steps_per_sec"], f"{where}: sample_steps_per_sec")
@@ -48,9 +50,15 @@ def read_one_d(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
         )
     if most is not None and most > tokens[-1]:
         notes.append(f"Sizes from {tokens[-1]} to max_batch_tokens {most} are read at the last point.")
-    verify = {**curve("tokens", tokens, seconds), "lookup": "floor", "beyond": "clamp"}
+    notes.append(
+        "Its scheduler decides by the point below (floor), and so do lagged and early-stop here; the "
+        "clock reads "
+        "between the points, since no step costs such stairs."
+    )
+    verify = {**curve("tokens", tokens, seconds), "lookup": "linear", "beyond": "slope"}
+    table = {**curve("tokens", tokens, seconds), "lookup": "floor", "beyond": "clamp"}
     provenance = imported(where, "sglang-1d", "floor, clamped", notes, hints)
-    return build(opened.path.stem, verify, provenance, hints), notes
+    return build(opened.path.stem, verify, provenance, hints, scheduler={"table": table}), notes
 
 
 def read_additive(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
