@@ -22,6 +22,7 @@ NOISE = 0.03  # of a figure of one run, where repeats do not show it
 LENGTH_NOISE = 0.02
 _ENOUGH = 60  # prompts a place: of more the first say the same
 _FEWEST = 64
+_RISE = 1.2  # a user's speed at more users by that at fewer: more is no scatter
 _PASSES = 8  # prompts a place where a file does not say how many
 
 
@@ -62,6 +63,7 @@ def lay_out(runs: Sequence[Measured], benchmark: Benchmark) -> Laid:
         raise SpecschedError("no runs to fit")
     assumed: list[str] = []
     complete = [_complete(run, benchmark, assumed) for run in runs]
+    _refuse_totals(complete)
     drafters = _drafters(complete)
     texts: dict[str, Text] = {}
     cases: list[Case] = []
@@ -115,6 +117,25 @@ def _complete(run: Measured, benchmark: Benchmark, assumed: list[str]) -> Measur
         )
     filled["prompts"] = max(int(prompts), run.users)
     return replace(run, **filled)
+
+
+def _refuse_totals(runs: Sequence[Measured]) -> None:
+    """Raise for a user's speed that rises with the users: it is that of all of them together."""
+    arms: dict[tuple[Any, ...], list[Measured]] = {}
+    for run in runs:
+        key = (run.policy, run.arm, run.text, run.drafter, run.prompt_tokens, run.output_tokens)
+        if run.user is not None:
+            arms.setdefault(key, []).append(run)
+    for held in arms.values():
+        least, most = (pick(held, key=lambda r: r.users or 0) for pick in (min, max))
+        if (least.users or 0) < (most.users or 0) and (most.user or 0.0) > _RISE * (least.user or 0.0):
+            raise SpecschedError(
+                f"{most.source}: {most.user:,.0f} tokens/s of one user at {most.users} users, and "
+                f"{least.user:,.0f} at "
+                f"{least.users} ({least.source}): a user is no faster among more; is that the total of "
+                "all users "
+                "(tok_s_total), or another setting?"
+            )
 
 
 def _policy(run: Measured, benchmark: Benchmark) -> str:

@@ -3,12 +3,15 @@ Python."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from benchmark_cases import host, profile_of, run
 
 from specsched.errors import SpecschedError
 from specsched.fitting import Benchmark, Setting, Undetermined, fit
+from specsched.fitting.cases import lay_out
 from specsched.fitting.document import fit_document
 from specsched.fitting.steps import steps_of, unit_profile
 from specsched.formats.runs import Measured
@@ -170,3 +173,11 @@ def test_what_off_costs_is_found_where_whole_steps_were_timed():
     assert at["user"] == pytest.approx(run(true, "off", 8).user, rel=0.04)
     step = profile.seconds(32, 8, 0)
     assert step == pytest.approx(true.seconds(32, 8, 0), rel=0.04)
+
+
+def test_the_total_of_all_users_is_not_taken_for_one(swept):
+    one, *_, many = swept
+    wrong = [one, replace(many, user=many.total, total=None)]
+    with pytest.raises(SpecschedError, match="no faster among more"):
+        fit(wrong, profile_of())
+    lay_out([one, replace(many, user=1.1 * one.user, total=None)], Benchmark())  # scatter

@@ -69,3 +69,37 @@ def test_linked_means_a_chain_of_shared_numbers():
 
     assert linked(np.array([1, 1, 2, 2, 3]), np.array([4, 5, 5, 6, 6]))
     assert not linked(np.array([1, 1, 2, 2]), np.array([4, 5, 6, 7]))
+
+
+def test_what_to_measure_is_said_where_nothing_ties_the_sizes_together(tmp_path):
+    found = formats.read(rounds(tmp_path / "r.jsonl", [8, 16, 32, 64], 5, law))
+    assert "profile 8 requests at 16 tokens, 16 requests at 32 tokens, 32 requests at 64 tokens" in " ".join(
+        found.notes
+    )
+    # Measured as it says, the two parts are told apart.
+    path = tmp_path / "more.jsonl"
+    extra = [
+        {"batch_size_per_rank": r, "batch_tokens": 2 * r, "steps_per_sec": 1.0 / law(r, 2 * r)}
+        for r in (8, 16, 32)
+    ]
+    path.write_text((tmp_path / "r.jsonl").read_text() + "\n".join(map(json.dumps, extra)))
+    assert "not told apart" not in " ".join(formats.read(path).notes)
+
+
+def test_budgets_that_were_obeyed_at_some_sizes_alone_are_told(tmp_path):
+    """Whole blocks whatever the budget from 32 requests on; smaller batches obeyed."""
+    path = rounds(tmp_path / "r.jsonl", [8, 16, 32, 64], 7, lambda r, b: law(r, b if r < 32 else 8 * r))
+    notes = " ".join(formats.read(path).notes)
+    assert "At 32, 64 requests every budget took the same time" in notes
+    assert "At" not in " ".join(formats.read(rounds(path, [8, 16, 32], 7, law)).notes)
+
+
+def test_shared_sizes_with_ignored_budgets_are_told_as_well(tmp_path):
+    rows = [
+        {"batch_size_per_rank": r, "batch_tokens": r * w, "steps_per_sec": 1.0 / (9e-3 + 1e-4 * r)}
+        for r in (8, 16, 32)
+        for w in (1, 2, 4)
+    ]
+    path = tmp_path / "r.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert "does not depend on the tokens at any batch size" in " ".join(formats.read(path).notes)

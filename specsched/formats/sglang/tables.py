@@ -7,6 +7,7 @@ policies that do not draft are charged for it, and a note says so.
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -157,24 +158,60 @@ def read_rounds(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
 def fit_rounds(
     requests: np.ndarray, tokens: np.ndarray, seconds: np.ndarray, notes: list[str]
 ) -> AdditiveFit:
-    """overhead(R) + verify(B), with notes on what the rounds can tell."""
+    """overhead(R) + verify(B), with notes on what the rounds can tell and what to measure where they "
+    "cannot."""
+    told = _pins(requests, tokens, seconds)
     if linked(requests, tokens):
+        notes.extend(told)
         notes.append("Fitted as overhead(R) + verify(B), B never binned; raw medians kept as samples.")
         return additive(requests, tokens, seconds)
     fit = rising(requests, tokens, seconds)
     notes.append(
         "No number of tokens ties all batch sizes together, so overhead(R) and verify(B) are not told apart: "
-        "assumed that neither falls and that verify goes on straight where nothing shows otherwise; profile "
-        "sizes that share numbers of tokens. B never binned; raw medians kept as samples."
+        "assumed that neither falls and that verify goes on straight where nothing shows otherwise. To "
+        "settle "
+        f"it, {_shared_sizes(requests, tokens)}. B never binned; raw medians kept as samples."
     )
-    several = [r for r in np.unique(requests) if len(np.unique(tokens[requests == r])) > 1]
-    spread = [np.ptp(seconds[requests == r]) / seconds[requests == r].mean() for r in several]
-    if several and max(spread) < _UNMOVED:
-        notes.append(
-            "The cost does not depend on the tokens at any batch size: was the forced budget obeyed while "
-            "profiling? By this table verifying everything always pays."
-        )
+    notes.extend(told)
     return fit
+
+
+def _shared_sizes(requests: np.ndarray, tokens: np.ndarray) -> str:
+    """What to profile so that numbers of tokens tie the batch sizes together."""
+    sizes = np.unique(requests)
+    wanted = [
+        f"{a} requests at {b} tokens"
+        for a, b in pairwise(sizes.tolist())
+        if a < b <= tokens[requests == a].max() and b in tokens[requests == b]
+    ]
+    if not wanted:
+        return "profile sizes that share numbers of tokens"
+    more = f" and so on ({len(wanted)} in all)" if len(wanted) > 3 else ""
+    return f"profile {', '.join(wanted[:3])}{more}"
+
+
+def _pins(requests: np.ndarray, tokens: np.ndarray, seconds: np.ndarray) -> list[str]:
+    """What must be said of batch sizes at which every budget took the same time."""
+    several = [int(r) for r in np.unique(requests) if len(np.unique(tokens[requests == r])) > 1]
+    if not several:
+        return []
+    spread = np.array([np.ptp(seconds[requests == r]) / seconds[requests == r].mean() for r in several])
+    still = [r for r, moved in zip(several, spread, strict=True) if moved < _UNMOVED]
+    if len(still) == len(several):
+        return [
+            "The cost does not depend on the tokens at any batch size: was the forced budget obeyed while "
+            "profiling? By this table verifying everything always pays; force budgets again and look "
+            "whether the "
+            "verified tokens follow."
+        ]
+    if not still or np.max(spread) < 5.0 * _UNMOVED or still == several[: len(still)]:
+        return []  # small batches may well be flat; larger ones beside them are not
+    shown = ", ".join(map(str, still[:6]))
+    return [
+        f"At {shown} requests every budget took the same time, at fewer requests it did not: was the "
+        "forced budget "
+        "obeyed there? Profile those sizes again, or leave them out; as they are, verify has a cliff there."
+    ]
 
 
 def read_one_batch(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
