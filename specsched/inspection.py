@@ -130,6 +130,8 @@ def inspect_profile(profile: StepProfile) -> ProfileInspection:
         ],
         "draft_share": _draft_share(profile),
         "kv_capacity_tokens": profile.kv_capacity_tokens(),
+        "kv_capacity_drafting": profile.kv_capacity_tokens(drafting=True),
+        "drafter_memory_known": profile.knows_drafter_memory,
         "fit": profile.fit,
         "warnings": [warning] if warning else [],
         "lint": [finding for finding in lint(profile) if finding != warning],

@@ -44,7 +44,9 @@ class ProfileInspection(TypedDict):
     knee_tokens: int | None
     cliffs: list[CliffRow]
     draft_share: list[DraftShare]
-    kv_capacity_tokens: int | None
+    kv_capacity_tokens: Annotated[int | None, "without a drafter"]
+    kv_capacity_drafting: Annotated[int | None, "beside the drafter's weights and KV, as far as known"]
+    drafter_memory_known: bool
     fit: Loose | None
     warnings: Warnings
     lint: Findings

@@ -35,6 +35,7 @@ MOST_COUNTS = {
     "kv_bytes_per_token": 10**10,
     "max_context": 2**31 - 1,
 }
+_DRAFTER = ("block_size", "drafter", "weight_bytes", "kv_bytes_per_token")
 METHODS = ("measured", "composed", "roofline", "imported", "fitted")
 
 
@@ -43,9 +44,7 @@ def read_curve(read: Reader, key: str, axis: str, least: int, beyond: str = "slo
     block = read.block(key)
     if block is None:
         return None
-    more = {"verify": ("lookup", "beyond"), "draft": ("block_size", "drafter", "beyond")}.get(
-        key, ("beyond",)
-    )
+    more = {"verify": ("lookup", "beyond"), "draft": (*_DRAFTER, "beyond")}.get(key, ("beyond",))
     block.only((axis, "seconds", *more))
     # An empty curve means "none": as docs/files.md writes an unused block: {"tokens": [], "seconds": []}.
     if key != "verify" and block.document.get(axis) == [] and block.document.get("seconds") == []:
@@ -153,6 +152,10 @@ def read_fields(document: Any, where: str) -> dict[str, Any]:
         block_size = draft.integer("block_size", minimum=1, most=10**4)
     if draft is not None and draft.has("drafter"):
         drafter = draft.text("drafter")
+    memory: dict[str, int | None] = {}
+    for key in ("weight_bytes", "kv_bytes_per_token"):
+        given = draft is not None and draft.has(key)
+        memory[key] = draft.integer(key, minimum=0, most=MOST_COUNTS[key]) if draft and given else None
     scheduler = read.block("scheduler") or Reader({}, where, ProfileError)
     scheduler.only(("minimum_gain", "enabling_fraction", "idle_draft", "catch_up", "table"))
     samples = document.get("samples") or []
@@ -171,6 +174,8 @@ def read_fields(document: Any, where: str) -> dict[str, Any]:
         draft=read_curve(read, "draft", "requests", 0, verify.beyond),
         draft_block_size=block_size,
         drafter=drafter,
+        draft_weight_bytes=memory["weight_bytes"],
+        draft_kv_bytes_per_token=memory["kv_bytes_per_token"],
         prefill=read_curve(read, "prefill", "tokens", 1),
         minimum_gain=scheduler.number("minimum_gain", 0.0, most=1e6),
         enabling_fraction=scheduler.number("enabling_fraction", 0.0, below=1.0),

@@ -186,6 +186,11 @@ def _memory(profile: StepProfile) -> Iterator[str]:
         yield f"{', '.join(absent)} absent: memory does not bound the number of users"
     elif capacity == 0:
         yield "model.weight_bytes exceeds 90 % of the GPUs' memory: no KV fits; check gpu.count and the units"
+    elif profile.draft is not None and not profile.knows_drafter_memory:
+        yield (
+            "draft.weight_bytes, draft.kv_bytes_per_token absent: the memory of the drafter is unknown and "
+            "not counted, so that fewer users fit than is said"
+        )
 
 
 def _origin(profile: StepProfile) -> Iterator[str]:

@@ -48,6 +48,8 @@ class StepProfile:
     draft: Curve | None = None
     draft_block_size: int | None = None
     drafter: str | None = None
+    draft_weight_bytes: int | None = None  # of the whole engine, as those of the target; None: unknown
+    draft_kv_bytes_per_token: int | None = None
     prefill: Curve | None = None
     minimum_gain: float = 0.0
     enabling_fraction: float = 0.0
@@ -122,6 +124,11 @@ class StepProfile:
                 document[key]["beyond"] = curve.beyond
         if self.draft is not None:
             document["draft"] |= {"block_size": self.draft_block_size, "drafter": self.drafter}
+            taken = {
+                "weight_bytes": self.draft_weight_bytes,
+                "kv_bytes_per_token": self.draft_kv_bytes_per_token,
+            }
+            document["draft"] |= {key: value for key, value in taken.items() if value is not None}
         document["scheduler"] = {
             "minimum_gain": self.minimum_gain,
             "enabling_fraction": self.enabling_fraction,
@@ -334,20 +341,34 @@ class StepProfile:
             self.gpu.get("count") or self.parallel.get("tensor", 1) * self.parallel.get("data", 1) or 1
         )
 
-    def kv_capacity_tokens(self, reserve: float = 0.1) -> int | None:
+    @property
+    def knows_drafter_memory(self) -> bool:
+        """Whether the memory of the drafter's weights and of its own KV is known; it may be 0."""
+        return self.draft_weight_bytes is not None and self.draft_kv_bytes_per_token is not None
+
+    def kv_bytes(self, drafting: bool = False) -> int | None:
+        """Bytes of KV that one token takes; `drafting`: in the drafter's cache too, as far as is known."""
+        own = self.model.get("kv_bytes_per_token")
+        return own + (self.draft_kv_bytes_per_token or 0) if own and drafting else own
+
+    def kv_capacity_tokens(self, reserve: float = 0.1, drafting: bool = False) -> int | None:
         """KV tokens that fit beside the weights in (1 - reserve) of all GPUs' memory.
 
-        None when memory, weights or KV size are unknown; 0 when the weights alone do not fit.
+        `drafting`: a drafter is loaded; its weights, and its own KV of every token, count as far as they are
+        known. None when memory, weights or KV size of the target are unknown; 0 when the weights alone do
+        not fit.
         """
         if not 0.0 <= reserve < 1.0:
             raise ProfileError(f"kv_capacity_tokens: reserve is {reserve}; it must be at least 0 and below 1")
         memory, weights, per_token = (
             self.gpu.get("memory_bytes"),
             self.model.get("weight_bytes"),
-            self.model.get("kv_bytes_per_token"),
+            self.kv_bytes(drafting),
         )
         if not memory or not weights or not per_token:
             return None
+        if drafting:
+            weights += self.draft_weight_bytes or 0
         return max(int((memory * self.gpus * (1.0 - reserve) - weights) // per_token), 0)
 
     @property

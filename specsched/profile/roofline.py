@@ -16,7 +16,7 @@ from .profile import StepProfile
 from .shapes import Gpu, ModelShape, find_gpu, require_runnable
 
 OPTIMISM = (1.3, 5.0)
-DRAFTER_LAYERS, MARKOV_RANK = 5, 256
+DRAFTER_LAYERS, MARKOV_RANK, FEATURE_LAYERS = 5, 256, 5
 _TOKENS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
 _REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -46,6 +46,7 @@ def roofline_profile(
     line = _Line(shape, limits, peak, tensor, shape.layer_width(dtype))
     per_token = shape.kv_bytes_per_token(kv_dtype or ("fp8" if dtype == "fp8" else "bfloat16"))
     most_kv = 1 << 22
+    draft_weights, draft_per_token = shape.drafter_bytes(DRAFTER_LAYERS, MARKOV_RANK, FEATURE_LAYERS)
     document = {
         "schema": "specsched/profile/1",
         "name": f"{key}_{shape.name.lower()}_{dtype}_tp{tensor}_roofline",
@@ -73,6 +74,8 @@ def roofline_profile(
             "seconds": [line.draft(r, block_size) for r in _REQUESTS],
             "block_size": block_size,
             "drafter": f"{DRAFTER_LAYERS} layers like the target's, Markov rank {MARKOV_RANK} (roofline)",
+            "weight_bytes": draft_weights,
+            "kv_bytes_per_token": draft_per_token,
         },
         "provenance": {
             "method": "roofline",

@@ -83,6 +83,17 @@ class ModelShape:
         """KV-cache bytes of one token, all layers."""
         return int(2 * self.layers * self.kv_heads * self.head_dim * _width(dtype))
 
+    def drafter_bytes(self, layers: int, markov_rank: int, features: int) -> tuple[int, int]:
+        """(weights, KV of a token) in bytes of a bfloat16 drafter of so many dense layers like this shape's.
+
+        With what fuses `features` hidden states of the target and a Markov head of this rank; embedding and
+        head are the target's own, as engines share them.
+        """
+        dense = self.attention_parameters + 3 * self.hidden * self.intermediate
+        weights = layers * dense + features * self.hidden**2 + 2 * markov_rank * self.vocab
+        per_token = 2 * layers * self.kv_heads * self.head_dim
+        return int(weights * BYTES["bfloat16"]), int(per_token * BYTES["bfloat16"])
+
     def config(self) -> dict[str, Any]:
         """The `config.json` of the Hugging Face layout that describes this shape."""
         architecture = {"llama": "Llama", "qwen3": "Qwen3Moe" if self.experts else "Qwen3"}[self.family]

@@ -60,13 +60,20 @@ def profile_facts(found: Row) -> list[tuple[str, str]]:
             ("lookup", found["lookup"]),
             ("decides by", found.get("decides_by")),
             ("first pass", f"{decimal(1e3 * found['first_pass_seconds'], 2)} ms for one token, no draft"),
-            ("KV memory", f"{count(memory)} tokens" if memory is not None else "not said"),
+            ("KV memory", f"{count(memory)} tokens{_drafting(found)}" if memory is not None else "not said"),
             (
                 "fit",
                 ", ".join(f"{k} {v}" for k, v in (found["fit"] or {}).items() if not isinstance(v, dict)),
             ),
         ]
     )
+
+
+def _drafting(found: Row) -> str:
+    """What a drafter leaves of the KV memory."""
+    if found["drafter_memory_known"]:
+        return f", {count(found['kv_capacity_drafting'])} beside the drafter"
+    return " without a drafter, whose memory is not said" if found["draft_share"] else ""
 
 
 def _profile(found: Row) -> list[str]:

@@ -117,13 +117,13 @@ class Run:
         self.closed = len(coming.arrival) == 0
         users = len(coming.offset) // serving.replicas
         self.max_running = serving.max_running or (users if self.closed else MAX_RUNNING)
-        self.kv_capacity = kv_capacity(profile, serving)
+        self.kv_capacity = kv_capacity(profile, serving)  # without a drafter
         largest = self.max_running * (1 + replay.block_size) + serving.batch_tokens
         if tables is None or len(tables.verify) <= largest or len(tables.overhead) <= self.max_running:
             tables = profile.tables(largest, self.max_running)
         self.tables = tables
         refuse_long_context(profile, serving.context)
-        self._refuse_what_never_fits()
+        self._refuse_what_never_fits(self.kv_capacity)
         self.doubts = prefill_twice(profile, serving.prefill)
         self.doubts += [] if serving.context is not None else self._too_long()
 
@@ -132,15 +132,15 @@ class Run:
         traced = self.replay.length + self.replay.prompt_tokens if self.closed else None
         return long_requests(self.profile, self.coming, traced)
 
-    def _refuse_what_never_fits(self) -> None:
+    def _refuse_what_never_fits(self, capacity: int) -> None:
         block = self.replay.block_size
         fixed = self.serving.context
         need = fixed if fixed is not None else self.coming.requests[:, 1:].sum(axis=1)
         longest = int(np.max(need)) + 1 + block
-        if longest > self.kv_capacity:
+        if longest > capacity:
             raise WorkloadError(
                 f"{self.coming.where}: a request needs {longest} KV tokens (context, and room for a block of "
-                f"{block}) but an engine of {self.profile.label} holds {self.kv_capacity}; lower the context "
+                f"{block}) but an engine of {self.profile.label} holds {capacity}; lower the context "
                 "or the lengths, or use a profile with more memory"
             )
 
@@ -156,10 +156,13 @@ class Run:
                 f"{type(policy).__name__} is a policy of your own: a simulation runs the bundled ones in "
                 "compiled code and would ignore its plan(); docs/extending.md says how to add one"
             )
+        capacity = kv_capacity(self.profile, self.serving, policy.drafts)
+        if capacity < self.kv_capacity:
+            self._refuse_what_never_fits(capacity)
         state = self._new_state(policy)
         status = kernels.run_engine(
             self._world(seed),
-            self._settings(),
+            self._settings(capacity),
             policy.kernel_plan(self.max_running, self.replay.block_size, self.profile.minimum_gain),
             self.tables if policy.engines_own else self.tables._replace(decides=False),
             state,
@@ -190,7 +193,7 @@ class Run:
             summary=summary,
             warnings=[
                 *self.doubts,
-                *run_warnings(summary, policy, sees_token, self.kv_capacity, self.profile),
+                *run_warnings(summary, policy, sees_token, capacity, self.profile),
             ],
             replay=self.replay,
             arrays=arrays,
@@ -251,7 +254,7 @@ class Run:
         rows = self.log_steps if self.log_steps > 1 else SAMPLED
         return kernels.make_state(self.measured, jobs, s.replicas, groups, self.max_running, lag, rows, habit)
 
-    def _settings(self) -> kernels.Settings:
+    def _settings(self, capacity: int) -> kernels.Settings:
         s, limit = self.serving, self.profile.graph_limit
         return kernels.Settings(
             closed=self.closed,
@@ -259,7 +262,7 @@ class Run:
             router=ROUTERS.index(s.router),
             group_size=s.ranks_per_group,
             max_running=self.max_running,
-            kv_capacity=self.kv_capacity,
+            kv_capacity=capacity,
             context=-1 if s.context is None else int(s.context),
             chunked=s.prefill == "chunked",
             batch_tokens=s.batch_tokens,

@@ -72,15 +72,18 @@ def serving_of(given: Serving | None, options: dict[str, Any], **defaults: Any) 
     return given
 
 
-def kv_capacity(profile: StepProfile, serving: Serving) -> int:
-    """KV tokens one engine holds: `kv_tokens` if given, else the profile's; NO_LIMIT where it is unknown."""
+def kv_capacity(profile: StepProfile, serving: Serving, drafting: bool = False) -> int:
+    """KV tokens one engine holds: `kv_tokens` if given, else the profile's; NO_LIMIT where it is unknown.
+
+    `drafting`: beside a loaded drafter, where the profile knows its memory.
+    """
     if serving.kv_tokens is not None:
         return serving.kv_tokens
-    known = profile.kv_capacity_tokens(serving.kv_reserve)
+    known = profile.kv_capacity_tokens(serving.kv_reserve, drafting)
     if known is None:
         return NO_LIMIT
     graphs = len(profile.capture_sizes) if profile.capture_sizes is not None else 0
-    taken = math.ceil(graphs * serving.graph_bytes / profile.model["kv_bytes_per_token"])
+    taken = math.ceil(graphs * serving.graph_bytes / (profile.kv_bytes(drafting) or 1))
     out: int = max(known - taken, 0)
     return out
 

@@ -71,6 +71,12 @@ def run_warnings(
             f"only {summary['distinct_requests']} distinct traced requests: intervals are rough; "
             f"record {intervals.FEWEST_REQUESTS} or more"
         )
+    waited = summary["blocked_steps"] + summary["preemptions"]
+    if waited and policy.drafts and kv_tokens != NO_LIMIT and not profile.knows_drafter_memory:
+        warnings.append(
+            f"{policy.name} filled the KV memory, and profile {profile.name!r} does not say how much of it "
+            "the drafter takes: fewer users fit"
+        )
     if kv_tokens == NO_LIMIT:
         warnings.append(f"profile {profile.name!r} does not say its memory: KV capacity is not modelled")
     return warnings

@@ -142,6 +142,15 @@ def test_a_complete_measured_profile_has_no_findings() -> None:
     assert findings(verify=verify) == ""
 
 
+def test_a_drafter_of_unknown_memory_is_called_out() -> None:
+    curve = {k: v for k, v in SMALL["draft"].items() if k not in ("weight_bytes", "kv_bytes_per_token")}
+    said = "the memory of the drafter is unknown and not counted"
+    assert said in findings(draft=curve)
+    assert said in findings(draft=curve | {"weight_bytes": 5})
+    assert said not in findings(draft=curve, gpu=None), "memory bounds nothing then"
+    assert said not in findings(draft=None)
+
+
 def test_milliseconds_given_as_seconds_are_called_out() -> None:
     ms = {
         key: SMALL[key] | {"seconds": [1e3 * s for s in SMALL[key]["seconds"]]} for key in ("verify", "eager")

@@ -296,6 +296,40 @@ def test_memory_for_context_is_what_weights_and_graphs_leave() -> None:
     assert kv_capacity(unknown, Serving(graph_bytes=5)) > 10**9
 
 
+def test_a_loaded_drafter_takes_its_weights_and_its_own_kv() -> None:
+    """2 GPUs of 1000 bytes, a target of 800; a drafter of 150 bytes and 5 bytes a token beside its 10."""
+    document = small()
+    document["draft"] |= {"weight_bytes": 150, "kv_bytes_per_token": 5}
+    profile = StepProfile.from_dict(document)
+    assert StepProfile.from_dict(profile.to_dict()).draft_weight_bytes == 150
+    for reserve, graph_bytes, tokens in ((0.0, 0, 1050 // 15), (0.1, 0, 850 // 15), (0.0, 3, 70 - 1)):
+        serving = Serving(kv_reserve=reserve, graph_bytes=graph_bytes)
+        assert kv_capacity(profile, serving, drafting=True) == tokens
+    assert kv_capacity(profile, Serving(kv_reserve=0.0)) == 120, "without a drafter all is the target's"
+    assert kv_capacity(profile, Serving(kv_tokens=7), drafting=True) == 7
+    del document["draft"]["weight_bytes"], document["draft"]["kv_bytes_per_token"]
+    unknown = StepProfile.from_dict(document)
+    assert not unknown.knows_drafter_memory
+    assert kv_capacity(unknown, Serving(), drafting=True) == kv_capacity(unknown, Serving())
+
+
+@pytest.mark.parametrize("policy", ["off", "fixed:1", "lagged:2"])
+def test_only_runs_that_draft_give_kv_memory_to_a_drafter(policy: str) -> None:
+    """Law 3 with the drafter's share: KV in use stays within what the loaded drafter leaves."""
+    draft = {"requests": [1], "seconds": [0.001], "block_size": BLOCK}
+    profile = line(
+        gpu={"count": 1, "memory_bytes": 4000},
+        model={"weight_bytes": 400, "kv_bytes_per_token": 10},
+        draft=draft | {"weight_bytes": 0, "kv_bytes_per_token": 10},
+    )
+    trace = varied([20] * 12)
+    half = kv_capacity(profile, Serving(), drafting=True)
+    assert 2 * half == kv_capacity(profile, Serving())
+    result = simulate(trace, profile, policy, concurrency=12, requests=60, context=30)
+    peak = result.counts["kv_peak"]
+    assert peak <= half if policy != "off" else peak > half
+
+
 def test_shares_count_requests_at_the_promise_too() -> None:
     """Two of four at exactly 8 tokens/s; who decoded nothing has no speed."""
     result = simulate(varied([8] * 4), line(verify={"tokens": [1], "seconds": [0.125]}), "off", 1, requests=4)

@@ -21,7 +21,10 @@ SMALL: dict[str, Any] = {
     "eager": {"tokens": [17, 64, 256], "seconds": [0.05, 0.06, 0.1]},
     "attention": {"kv_tokens": [0, 1000], "seconds": [0.0, 0.001]},
     "overhead": {"requests": [1, 32], "seconds": [0.001, 0.005]},
-    "draft": {"requests": [1, 32], "seconds": [0.001, 0.002], "block_size": 7, "drafter": "D"},
+    "draft": {
+        **{"requests": [1, 32], "seconds": [0.001, 0.002], "block_size": 7, "drafter": "D"},
+        **{"weight_bytes": 0, "kv_bytes_per_token": 0},
+    },
     "provenance": {"method": "measured", "licence": "CC0"},
 }
 

@@ -495,7 +495,8 @@ def test_a_real_measurement_of_the_small_engine_loads(tmp_path) -> None:
         p10, median, p90 = next(iter(s["seconds"].values()))
         assert 0 <= p10 <= median <= p90
         assert len(next(iter(s["replays_us"].values()))) == (2 if s["kind"] == "anchor" else 4)
-    assert profile.kv_capacity_tokens() is not None
+    assert profile.knows_drafter_memory
+    assert 0 < profile.kv_capacity_tokens(drafting=True) < profile.kv_capacity_tokens()
 
 
 def test_the_command_measures_a_small_target_on_this_cpu(

@@ -40,18 +40,18 @@ DRAFTER = f"DSpark, {DRAFTER_LAYERS} layers, Markov rank {MARKOV_RANK}, bfloat16
 
 
 def drafter_note(shape: ModelShape, context: int) -> str:
-    """What the draft curve assumes, and the memory such a drafter takes, which the profile's numbers leave
-    out.
-    """
-    dense = shape.attention_parameters + 3 * shape.hidden * shape.intermediate
-    weights = DRAFTER_LAYERS * dense + FEATURE_LAYERS * shape.hidden**2 + 2 * MARKOV_RANK * shape.vocab
-    share = DRAFTER_LAYERS / shape.layers
+    """What the draft curve assumes, and the memory that such a drafter takes by its shape."""
+    weights, per_token = drafter_bytes(shape)
     return (
-        f"Draft cost at {context} tokens of context per request. weight_bytes and kv_bytes_per_token are the "
-        "target's "
-        f"alone: this drafter adds {2 * weights / 1e9:.1f} GB of weights and up to {share:.0%} of bfloat16 "
-        "KV."
+        f"Draft cost at {context} tokens of context per request. By its shape this drafter takes "
+        f"{weights / 1e9:.1f} GB of weights and {per_token / 1024:.0f} KiB of KV a token "
+        "(draft.weight_bytes, draft.kv_bytes_per_token), beside the target's."
     )
+
+
+def drafter_bytes(shape: ModelShape) -> tuple[int, int]:
+    """(weights, KV of a token) in bytes of the drafter that is composed here."""
+    return shape.drafter_bytes(DRAFTER_LAYERS, MARKOV_RANK, FEATURE_LAYERS)
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,7 @@ def assemble(
     sizes = vllm_capture_sizes(capture_limit)
     shape, gpu, tensor = subject.shape, subject.gpu, subject.tensor
     weights, per_token = shape.weight_bytes(subject.dtype), shape.kv_bytes_per_token(subject.kv_dtype)
+    draft_weights, draft_per_token = drafter_bytes(shape)
     most_kv = max(int((0.9 * gpu.memory_bytes * tensor - weights) / per_token), 1 << 15)
 
     def pad(tokens: int) -> int:
@@ -179,6 +180,8 @@ def assemble(
             **_points("requests", DRAFT_REQUESTS, map(pieces.draft, DRAFT_REQUESTS)),
             "block_size": block_size,
             "drafter": DRAFTER,
+            "weight_bytes": draft_weights,
+            "kv_bytes_per_token": draft_per_token,
         },
         "provenance": provenance,
     }

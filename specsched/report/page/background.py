@@ -88,11 +88,15 @@ def memory_section(background: Background, document: Row) -> list[Section]:
     tokens = profile.kv_capacity_tokens(reserve)
     if tokens is None:
         return []
+    drafting = document.get("recommended") != "off"
+    if drafting:
+        tokens = profile.kv_capacity_tokens(reserve, drafting=True) or 0
     rows = [
         ("GPU memory", f"{profile.gpu.get('memory_bytes', 0) * profile.gpus / GIB:,.0f} GiB"),
         ("weights of the target", f"{profile.model.get('weight_bytes', 0) / GIB:,.1f} GiB"),
+        *([("weights of the drafter", _known(profile.draft_weight_bytes))] if drafting else []),
         ("kept free", share(reserve)),
-        ("KV cache of a token", f"{profile.model.get('kv_bytes_per_token', 0) / 1024:,.0f} KiB"),
+        ("KV cache of a token", f"{(profile.kv_bytes(drafting) or 0) / 1024:,.0f} KiB"),
         ("KV cache holds", f"{count(tokens)} tokens"),
     ]
     context = settings.get("context")
@@ -108,3 +112,8 @@ def memory_section(background: Background, document: Row) -> list[Section]:
             said = f"{count(used)} tokens, {share(used / tokens)} of the cache"
             rows.append((f"{decimal(row['capacity'], 0)} users of {row['policy']} hold about", said))
     return [Section("Memory", pairs(rows))]
+
+
+def _known(size: int | None) -> str:
+    """A size in GiB, or that it is unknown and not counted."""
+    return "unknown, not counted" if size is None else f"{size / GIB:,.1f} GiB"

@@ -240,6 +240,15 @@ class Drafter(nn.Module):
         """The trainable parameters."""
         return [p for name, p in self.named_parameters() if not name.startswith("embed_tokens.")]
 
+    def memory(self) -> dict[str, int]:
+        """{weight_bytes, kv_bytes_per_token}: its own tensors, and keys and values of a token of context."""
+        c, own = self.config, self.own_parameters()
+        width = max((p.element_size() for p in own), default=0)
+        return {
+            "weight_bytes": sum(p.numel() * p.element_size() for p in own),
+            "kv_bytes_per_token": 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * width,
+        }
+
     # --- what the kinds implement ---------------------------------------------------------------------------
 
     def teacher(self, batch: TeacherBatch) -> Teacher:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,16 +24,18 @@ def assemble(
     before: dict[str, Any],
     notes: str,
     said: Sequence[str] = (),
+    memory: Mapping[str, int] | None = None,
 ) -> StepProfile:
     """The profile of a run: fitted blocks, raw samples, what it was measured on and how well the sum fits.
 
     document: name, gpu, model and what else is known beforehand; before: conditions at the start;
-    said: warnings beside those of the run, which stay in the profile.
+    said: warnings beside those of the run, which stay in the profile; memory: what the drafter takes
+    (`Drafter.memory`).
     """
     fitted, pass_error = blocks(run.samples)
     document = {"schema": "specsched/profile/1", "parallel": {"tensor": 1, "data": 1}} | document | fitted
     if document["draft"] is not None:
-        document["draft"] |= {"block_size": block_size, "drafter": drafter}
+        document["draft"] |= {"block_size": block_size, "drafter": drafter} | dict(memory or {})
     document["provenance"] = {
         "method": "measured",
         "source": "timed on this machine by `specsched profile --source measure`",

@@ -298,7 +298,7 @@ def measure_cuda(
     said += [*host.throttled(after), *waited_for_the_host(run)]
     document = describe(shape, dtype, key, card.name, card.memory()[1], captured)
     what = f"{config.kind}, {config.num_hidden_layers} layers, greedy, random weights"
-    return assemble(document, run, config.block_size, what, before, NOTES, said)
+    return assemble(document, run, config.block_size, what, before, NOTES, said, bench.drafter.memory())
 
 
 def _refuse(card: Card, shape: ModelShape, dtype: str) -> None:

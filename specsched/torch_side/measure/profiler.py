@@ -152,7 +152,8 @@ def measure_engine(
         "Random normal KV and anchors; ragged and even verification lengths; overhead is the engine's own "
         "host work, draft includes planning with `lagged`."
     )
-    return assemble(document, run, drafter.block_size, drafter.config.kind, before, notes)
+    kind, memory = drafter.config.kind, drafter.memory()
+    return assemble(document, run, drafter.block_size, kind, before, notes, memory=memory)
 
 
 def _short(dtype: torch.dtype) -> str:
