@@ -89,6 +89,9 @@ def evaluate(
 ) -> None:
     """Decode prompts with a drafter by rejection sampling, and measure what was accepted.
 
+    With --out finished answers are kept there until the end: an interrupted evaluation resumes when the same
+    command is given again.
+
     \b
     Examples:
       specsched drafter eval --target smollm2 --drafter ./drafter --prompts prompts.json
@@ -115,6 +118,7 @@ def evaluate(
             profile=load_profile(profile) if profile is not None else None,
             calibration=load_calibration(calibration) if calibration is not None else None,
             device=device,
+            parts=out / "eval.parts" if out is not None else None,
             progress=progress,
         )
     if as_json:

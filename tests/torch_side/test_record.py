@@ -20,8 +20,9 @@ from small_models import (
 
 from specsched.calibration.metrics import sigmoid
 from specsched.errors import SpecschedError, TraceError
-from specsched.torch_side.engine.engine import Request
-from specsched.torch_side.engine.evaluation import generate
+from specsched.torch_side.engine.answers import Answers
+from specsched.torch_side.engine.engine import Engine, Request
+from specsched.torch_side.engine.evaluation import evaluate, generate
 from specsched.torch_side.engine.sampling import Sampling
 from specsched.torch_side.recording import coupling, recorder
 from specsched.torch_side.recording.coupling import dense_rows, sample_texts
@@ -376,3 +377,72 @@ def test_sampling_is_kept_in_the_trace(tmp_path):
     assert (kept["draft_sampling"], kept["top_k"], kept["top_p"]) == ("greedy", 3, 0.9)
     assert record(target, drafter, PROMPTS, max_tokens=6).metadata["draft_sampling"] == "sampled"
     assert trace.accepted.size
+
+
+def test_a_sequential_recording_keeps_every_finished_answer(tmp_path, monkeypatch):
+    target = make_target()
+    drafter = make_draft(target)
+    options = {"mode": "sequential", "max_tokens": 6, "batch": 9}
+    saved, submitted, right, submit = [], [], Answers.save, Engine.submit
+
+    def stops(self, output):
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+        right(self, output)
+        saved.append(output)
+
+    def watched(self, request):
+        submitted.append(request.key)
+        return submit(self, request)
+
+    monkeypatch.setattr(Answers, "save", stops)
+    with pytest.raises(KeyboardInterrupt):
+        record(target, drafter, PROMPTS, tmp_path / "b.parquet", **options)
+    monkeypatch.setattr(Answers, "save", right)
+    monkeypatch.setattr(Engine, "submit", watched)
+    resumed = record(target, drafter, PROMPTS, tmp_path / "b.parquet", **options)
+    kept = {output.request.key for output in saved}
+    assert kept.isdisjoint(submitted)
+    assert len(kept) + len(submitted) == len(PROMPTS) == len(np.unique(resumed.request))
+    for number, key in enumerate(sorted([*kept, *submitted])):
+        for output in (output for output in saved if output.request.key == key):
+            of_request = resumed.request == number
+            assert resumed.accepted[of_request].tolist() == [r.accepted for r in output.rounds]
+            assert resumed.position[of_request].tolist() == [r.position for r in output.rounds]
+    assert not (tmp_path / "b.parquet.parts").exists()
+
+
+def test_an_evaluation_resumes_at_the_request(tmp_path, monkeypatch):
+    target = make_target()
+    drafter = make_draft(target)
+    options = {"temperature": 1.0, "max_tokens": 6, "max_batch": 1}
+    whole = evaluate(target, drafter, PROMPTS, **options)
+    parts, told, right = tmp_path / "eval.parts", [], Answers.save
+
+    def stops(self, output):
+        if output.request.key == 1:
+            raise KeyboardInterrupt
+        right(self, output)
+
+    monkeypatch.setattr(Answers, "save", stops)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(target, drafter, PROMPTS, parts=parts, **options)
+    assert [path.name for path in sorted(parts.iterdir())] == ["answer-0000000.json", "settings.json"]
+    monkeypatch.setattr(Answers, "save", right)
+    with pytest.raises(SpecschedError, match=r"other settings \(sampling\)"):
+        evaluate(target, drafter, PROMPTS, parts=parts, **(options | {"temperature": 0.5}))
+    resumed = evaluate(
+        target, drafter, PROMPTS, parts=parts, **options, progress=lambda *counts: told.append(counts)
+    )
+    assert resumed == whole
+    assert told == [(n, len(PROMPTS)) for n in range(2, len(PROMPTS) + 1)]
+    assert not parts.exists()
+
+
+@pytest.mark.parametrize(
+    "text", ['{"output_ids": [1], "rounds": [{"position": -1}]}', '{"output_ids": 3}', "{"]
+)
+def test_a_damaged_answer_is_named(tmp_path, text):
+    (tmp_path / "answer-0000000.json").write_text(text)
+    with pytest.raises(SpecschedError, match=r"answer-0000000\.json"):
+        Answers(tmp_path, 2).load(Request((1, 2), 4))

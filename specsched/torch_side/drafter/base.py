@@ -325,7 +325,7 @@ class Drafter(nn.Module):
         # Finite weights can overflow on the way; what is not finite would be drawn as a token past the
         # vocabulary.
         if not bool(values.isfinite().all()):
-            raise SpecschedError(f"{self.where}: its {what} are NaN or infinite; are the weights damaged?")
+            raise SpecschedError(f"{self.where}: its {what} are NaN or infinite; are weights damaged?")
 
     def _block(self, *parts: list[Tensor]) -> DraftBlock:
         """The block of what was drawn position by position: tokens, laws, confidences, logits."""

@@ -295,7 +295,7 @@ def load_drafter(
         shapes = {k: v.shape for k, v in _kinds()[config.kind](config, draft_ids).own_state().items()}
     _check_state(shapes, state, where)
     drafter = _kinds()[config.kind](config, draft_ids)
-    drafter.where = where
+    drafter.where = f"{where} on {target.where}"  # either may be damaged
     embed, head = state.pop("embed_tokens.weight", None), state.pop("lm_head.weight", None)
     drafter.load_state_dict(state, strict=False)
     drafter = drafter.to(device=target.device, dtype=dtype or target.dtype)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +14,13 @@ import torch
 from ... import schedule
 from ...calibration.metrics import auc, ece, sigmoid, survival
 from ...errors import SpecschedError
+from ...files.parts import PartsFolder
 from ..drafter.base import Drafter
 from ..drafter.dspark import load_drafter
 from ..target.decoder import Target
 from ..target.weights import load_target
+from .answers import NAMES as ANSWER_NAMES
+from .answers import Answers, drafter_digest, rows_digest
 from .engine import Calibrated, Costs, Engine, Output, Request, Round, StepTiming
 from .sampling import Sampling
 
@@ -48,9 +53,12 @@ def generate(
     max_batch: int = 16,
     profile: Costs | None = None,
     calibration: Calibrated | None = None,
+    kept: Answers | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Output]:
     """Answer all requests, at most `max_batch` at a time; outputs in the order of `requests`.
+
+    `kept`: finished answers are read from there and not given again; new ones are saved as they finish.
 
     `sampling` replaces `temperature`. The text depends on (seed, request key, policy, sampling) and, beyond
     rounding, not on the batch. `progress` is called as (answered, of how many) whenever a request is.
@@ -69,13 +77,18 @@ def generate(
         profile=profile,
         calibration=calibration,
     )
-    outputs = [engine.submit(request) for request in requests]
+    there = [None if kept is None else kept.load(request) for request in requests]
+    before = sum(output is not None for output in there)
+    outputs = [output or engine.submit(request) for request, output in zip(requests, there, strict=True)]
     told = 0
     while engine.waiting or engine.rows:
         engine.step()
+        for output in engine.finished[told:]:
+            if kept is not None:
+                kept.save(output)
         if progress is not None and len(engine.finished) > told:
-            told = len(engine.finished)
-            progress(told, len(outputs))
+            progress(before + len(engine.finished), len(outputs))
+        told = len(engine.finished)
     return outputs
 
 
@@ -95,6 +108,7 @@ def evaluate(
     calibration: Calibrated | None = None,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
+    parts: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """What `specsched drafter eval --json` prints, as plain lists and numbers.
@@ -105,7 +119,8 @@ def evaluate(
     `max_tokens`.
 
     As in DeepSpec's evaluation a round starts from every anchor among those tokens, so the last round's own
-    tokens may lie past the end.
+    tokens may lie past the end. `parts`: a folder for finished answers; an interrupted evaluation with the
+    same settings resumes there, and the folder goes when it ends.
     """
     if max_tokens < 1:
         raise SpecschedError(f"max_tokens is {max_tokens}; at least one token must be produced")
@@ -116,19 +131,29 @@ def evaluate(
         Request(tuple(ids_of(target, row, i, thinking)), max_tokens + 1, i, str(row.get("domain", "unknown")))
         for i, row in enumerate(rows)
     ]
+    sampling = sampling or Sampling(temperature)
+    folder = None
+    if parts is not None:
+        about = _about(target, drafter, requests, policy, sampling, profile, calibration)
+        about["settings"] = [max_tokens, seed, max_batch]
+        folder = PartsFolder(
+            *(Path(parts), about, "evaluation", ANSWER_NAMES, "write to another folder"), error=SpecschedError
+        )
     outputs = generate(
         target,
         drafter,
         requests,
         policy,
-        temperature=temperature,
         sampling=sampling,
         seed=seed,
         max_batch=max_batch,
         profile=profile,
         calibration=calibration,
+        kept=None if folder is None else Answers(folder.folder, 0 if drafter is None else drafter.block_size),
         progress=progress,
     )
+    if folder is not None:
+        folder.remove()
     samples = [
         {
             "output_ids": out.output_ids[:max_tokens],
@@ -146,6 +171,30 @@ def evaluate(
         for out in outputs
     ]
     return {"samples": samples, **statistics([r for out in outputs for r in out.rounds], calibration)}
+
+
+def _about(
+    target: Target,
+    drafter: Drafter | None,
+    requests: Sequence[Request],
+    policy: str | schedule.Policy,
+    sampling: Sampling,
+    profile: Costs | None,
+    calibration: Calibrated | None,
+) -> dict[str, Any]:
+    """What answers depend on, so that an evaluation resumes from its own alone."""
+    gamma = 0 if drafter is None else drafter.block_size
+    probes = np.repeat([[-1.0], [2.0]], gamma, axis=1)
+    return {
+        "target": target.config.name,
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "drafter_sha256": None if drafter is None else drafter_digest(drafter),
+        "prompts_sha256": rows_digest({"ids": r.prompt_ids, "domain": r.domain} for r in requests),
+        "policy": policy if isinstance(policy, str) else policy.name,
+        "sampling": asdict(sampling),
+        "costs": None if profile is None else profile.sps(1, 1000, 64).tolist(),
+        "calibration": None if calibration is None or not gamma else calibration.apply(probes).tolist(),
+    }
 
 
 def statistics(rounds: Sequence[Round], calibration: Calibrated | None = None) -> dict[str, Any]:

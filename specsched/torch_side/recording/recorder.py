@@ -3,8 +3,8 @@ log).
 
     prompts -> batches -> [ sample the text | draft along it ] -> parts on disk -> one trace
 
-Every batch becomes a part before the next one starts; in dense mode its texts are kept once they are sampled,
-and every request once it is drafted, so an interrupted recording loses the request at work and no more.
+Every batch becomes a part before the next one starts. Of the batch at work every finished request is kept, in
+dense mode its sampled texts too, so an interrupted recording loses the requests at work and no more.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ...errors import TraceError
 from ...trace import Trace
 from ..drafter.base import Drafter
 from ..drafter.dspark import load_drafter
+from ..engine.answers import Answers, drafter_digest, rows_digest
 from ..engine.engine import Request
 from ..engine.evaluation import generate
 from ..engine.prompts import ids_of, read_prompts
@@ -186,14 +187,11 @@ def _name(model: Target | Drafter | str) -> str:
 
 
 def _fingerprint(target: Target, drafter: Drafter, rows: list[dict[str, Any]], s: Settings) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(drafter.own_state().items()):
-        digest.update(name.encode() + tensor.detach().float().cpu().contiguous().numpy().tobytes())
     return {
         **asdict(s),
         "dtype": str(target.dtype).removeprefix("torch."),
-        "drafter_sha256": digest.hexdigest(),
-        "prompts_sha256": hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),
+        "drafter_sha256": drafter_digest(drafter),
+        "prompts_sha256": rows_digest(rows),
     }
 
 
@@ -235,7 +233,7 @@ def _record_batch(
         if s.mode == "dense":
             made = _dense_turn(target, drafter, prompts, keys, s, library, parts, told)
         else:
-            made = _sequential_turn(target, drafter, prompts, keys, s)
+            made = _sequential_turn(target, drafter, prompts, keys, s, parts, told)
         for key, ids, domain, (rows, answer) in zip(keys, prompts, domains, made, strict=True):
             done.append(Recorded(rows, domain, len(ids)))
             if target.tokenizer is not None:
@@ -305,11 +303,25 @@ def _precision(target: Target) -> torch.dtype:
 
 
 def _sequential_turn(
-    target: Target, drafter: Drafter, prompts: list[list[int]], keys: list[int], s: Settings
+    target: Target,
+    drafter: Drafter,
+    prompts: list[list[int]],
+    keys: list[int],
+    s: Settings,
+    parts: Parts,
+    told: Callable[[int], None],
 ) -> Turn:
     requests = [Request(tuple(ids), s.max_tokens, key) for ids, key in zip(prompts, keys, strict=True)]
     outputs = generate(
-        target, drafter, requests, "fixed", sampling=s.sampling, seed=s.seed, max_batch=s.batch
+        target,
+        drafter,
+        requests,
+        "fixed",
+        sampling=s.sampling,
+        seed=s.seed,
+        max_batch=s.batch,
+        kept=None if parts.folder is None else Answers(parts.folder, drafter.block_size),
+        progress=lambda finished, _: told(finished),
     )
     gamma = drafter.block_size
     return [

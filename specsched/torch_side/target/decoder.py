@@ -123,6 +123,7 @@ class Target(nn.Module):
         super().__init__()
         self.config = config
         self.tokenizer = tokenizer
+        self.where = f"target {config.name!r}"  # its file or folder, for messages
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(_Layer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -168,9 +169,7 @@ class Target(nn.Module):
                 self._head32 = self.lm_head.weight.detach().float()
             logits = F.linear(hidden.float(), self._head32)
         if not bool(logits.isfinite().all()):
-            raise SpecschedError(
-                f"target {self.config.name!r}: its logits are not finite; are its weights damaged?"
-            )
+            raise SpecschedError(f"{self.where}: its logits are not finite; are its weights damaged?")
         return logits
 
     def _rope(self, position: Tensor) -> tuple[Tensor, Tensor]:

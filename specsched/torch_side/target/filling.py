@@ -35,6 +35,7 @@ def filled_target(
     """
     with torch.device("meta"):
         target = Target(config, tokenizer)
+    target.where = str(source)
     for name, tensor in tensors:
         if not _finite(tensor):
             raise SpecschedError(f"{source}: tensor {name!r} holds NaN or infinity; fetch the weights again")
