@@ -6,21 +6,20 @@ NOISE."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from specsched.fitting import Benchmark, Fit, Setting, fit
+from specsched.fitting import Benchmark, fit
+from specsched.fitting.judge import NOISE, judge
 from specsched.formats.registry import read
 from specsched.formats.runs import Measured
 from specsched.profile import StepProfile
 
 from .common import Absent, Settings, data_file, percent, rounded, rows, table
 
-NOISE = 0.05
 Chosen = Callable[[Measured], bool]
 
 
@@ -134,47 +133,27 @@ WHERE = """Where it is worst, and why:
 SETS = {"b300": b300, "flash": flash, "qwen": qwen, "mi355x": mi355x}
 
 
-def judge(sweep: Sweep) -> dict[str, Any]:
+def judged(sweep: Sweep) -> dict[str, Any]:
     """Fit on some, predict the others: errors of each, and signs between arms at one load."""
     known = [run for run in sweep.runs if sweep.fitted(run)]
+    unseen = [run for run in sweep.runs if not sweep.fitted(run)]
     found = fit(known, sweep.prior, Benchmark(batch_tokens=8192))
-    told = [_predicted(found, run) for run in sweep.runs if not sweep.fitted(run)]
+    told = judge(found, unseen)
+    points: dict[str, dict[str, Any]] = {
+        run.source: {"run": run.source, "policy": run.policy, "users": run.users, "text": run.text,
+                     "user_error": None, "total_error": None}
+        for run in unseen
+    }  # fmt: skip
+    for row in told["runs"]:
+        points[row["source"]] |= {row["what"]: row["predicted"], f"{row['what']}_error": row["error"]}
     return {
         "name": sweep.name,
         "told": sweep.told,
         "fitted": len(known),
         "fitted_error": float(np.median(np.abs(np.expm1(found.solution.residual)))),
-        "points": told,
-        "signs": _signs(sweep, told, known),
+        "points": list(points.values()),
+        "signs": [told["signs_right"], told["signs_compared"]],
     }
-
-
-def _predicted(found: Fit, run: Measured) -> dict[str, Any]:
-    assert run.users and run.output_tokens and run.prompt_tokens is not None  # noqa: PT018
-    case = next((c for c in found.laid.cases if c.text and c.run.text == run.text), None)
-    prompts = run.prompts or max(8 * run.users, 64)
-    setting = Setting(run.users, run.prompt_tokens, run.output_tokens, min(prompts, max(60 * run.users, 64)))
-    at = found.predict(str(run.policy), setting, None if case is None else case.text)
-    point: dict[str, Any] = {"run": run.source, "policy": run.policy, "users": run.users, "text": run.text}
-    for key, real in (("user", run.user), ("total", run.total)):
-        point[key] = at[key]
-        point[f"{key}_error"] = None if real is None else at[key] / real - 1.0
-    return point
-
-
-def _signs(sweep: Sweep, told: list[dict[str, Any]], known: Sequence[Measured]) -> list[int]:
-    """[right, all]: pairs of arms at one load, at least one of them predicted, that differ by more than
-    noise."""
-    predicted = {p["run"]: p["total"] for p in told}
-    right = every = 0
-    for a, b in itertools.combinations(sweep.runs, 2):
-        if (a.users, a.text) != (b.users, b.text) or a.policy == b.policy or not a.total or not b.total:
-            continue
-        if (a.source not in predicted and b.source not in predicted) or abs(a.total / b.total - 1.0) < NOISE:
-            continue
-        ours = predicted.get(a.source, a.total) > predicted.get(b.source, b.total)
-        right, every = right + (ours == (a.total > b.total)), every + 1
-    return [right, every]
 
 
 def run(settings: Settings) -> dict[str, Any]:
@@ -187,7 +166,7 @@ def run(settings: Settings) -> dict[str, Any]:
             if len(out) == 0 and key == list(SETS)[-1]:
                 raise
             continue
-        out[key] = judge(sweep)
+        out[key] = judged(sweep)
     if not out:
         data_file(settings, "validation", "public_arms.csv")
     return dict(rounded(out))
@@ -236,7 +215,8 @@ def text(numbers: dict[str, Any]) -> str:
     parts = [
         "Each set is learned from a few of its runs by `specsched fit`, and judged on the others. "
         "For a set of your "
-        "own, `specsched fit` prints the same: what each run is off by, fitted and left out.",
+        "own, `specsched fit FITTED --judge UNSEEN` prints the same: what each run is off by, median "
+        "and 90 %, signs.",
         table(head, body),
         "\n".join(f"- *{found['name']}*, fitted on: {found['told']}." for found in numbers.values()),
         *(_points(found) for found in numbers.values()),

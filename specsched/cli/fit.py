@@ -96,6 +96,13 @@ class Arm(click.ParamType):  # type: ignore[type-arg]
     help="Relative noise of a speed. [default: from repeated loads, else 0.03]",
 )
 @click.option(
+    "--judge",
+    "judges",
+    multiple=True,
+    metavar="FILE",
+    help="Runs that the fit does not see and is judged by: errors by load, and which arm is faster; repeat.",
+)
+@click.option(
     "--policy",
     "policies",
     multiple=True,
@@ -109,6 +116,7 @@ class Arm(click.ParamType):  # type: ignore[type-arg]
 def fit(
     runs: tuple[str, ...],
     policies: tuple[str, ...],
+    judges: tuple[str, ...],
     output: Path | None,
     trace_output: Path | None,
     as_json: bool,
@@ -128,6 +136,7 @@ def fit(
       specsched fit off.json k7.json --gpu h100 --model qwen3-8b -o mine.json --trace-output mine.parquet
       specsched fit sweep.csv --profile table.json --prompt-tokens 256 --output-tokens 512 --out fitted
       specsched fit sweep.csv adaptive.json --arm adaptive.json=lagged:2 --policy fixed:3 -o mine.json
+      specsched fit off.csv --profile table.json --judge k7.csv --judge adaptive.csv --arm adaptive=lagged:2
     """
     names = ("report.html", "fit.json", "fit.png", "profile.json", "trace.parquet")
     check_outputs(out, *names)
@@ -138,7 +147,8 @@ def fit(
     from ..fitting.document import fit_document
     from ..report.fit import fit_text
 
-    measured = _read(runs, dict(options["arms"]))
+    arms = dict(options["arms"])
+    measured, unseen = _read(runs, arms, judges)
     prior = _prior(options)
     keys = (
         "users",
@@ -153,7 +163,7 @@ def fit(
     benchmark = Benchmark(noise=options["noise"], **{key: options[key] for key in keys})
     found = solve(measured, prior, benchmark)
     asked = list(policies) or (["off", "lagged:2"] if found.laid.texts else [])
-    document = fit_document(found, _canonical(asked, found))
+    document = fit_document(found, _canonical(asked, found), unseen)
     if as_json:
         warn([*inputs.said(), *document["warnings"]])
         print_json(document)
@@ -163,20 +173,29 @@ def fit(
     _write(found, dict(document), output, trace_output, out)
 
 
-def _read(runs: tuple[str, ...], arms: dict[str, str]) -> list[Measured]:
+def _read(
+    runs: tuple[str, ...], arms: dict[str, str], judges: tuple[str, ...]
+) -> tuple[list[Measured], list[Measured]]:
+    """(runs to fit, runs to judge by)."""
     from ..formats.benchmarks import read_runs
 
-    found: list[Measured] = []
-    for path in runs:
-        held = read_runs(path, arms)
-        inputs.said().extend(held.notes)
-        found += held.runs
+    fitted: list[Measured] = []
+    unseen: list[Measured] = []
+    for paths, into in ((runs, fitted), (judges, unseen)):
+        for path in paths:
+            held = read_runs(path, arms)
+            inputs.said().extend(held.notes)
+            into += held.runs
+    found = [*fitted, *unseen]
+    same = sorted({run.source for run in fitted} & {run.source for run in unseen})
+    if same:
+        raise SpecschedError(f"{same[0]} is fitted and judged by; judge a fit by runs that it did not see")
     known = {name for run in found for name in (run.arm, run.source, run.file)}
     for name, policy in arms.items():
         if name not in known and policy != "skip":
             shown = ", ".join(sorted({str(r.arm or r.source) for r in found}))
             raise SpecschedError(f"--arm {name}={policy}: no arm or file of that name; there are {shown}")
-    return found
+    return fitted, unseen
 
 
 def _prior(options: dict[str, Any]) -> StepProfile | None:

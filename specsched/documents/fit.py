@@ -1,6 +1,6 @@
 """`specsched/fit/1`: what benchmark runs say of an engine and a drafter."""
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 from .shared import Warnings
 
@@ -54,6 +54,31 @@ class Prediction(TypedDict):
     verified: Annotated[float, "tokens verified per request and step, its anchor included"]
 
 
+class JudgedRun(TypedDict):
+    """One figure of a run that the fit did not see."""
+
+    source: str
+    policy: str
+    users: int
+    text: str | None
+    what: Annotated[Literal["user", "total"], "tokens/s of a user, of all"]
+    measured: float
+    predicted: float
+    error: Annotated[float, "predicted / measured - 1"]
+
+
+class Judgement(TypedDict):
+    """A fit held against runs that it did not see."""
+
+    fitted_on: Annotated[list[str], "the runs of the fit"]
+    runs: list[JudgedRun]
+    user: Annotated[dict[str, float] | None, "figures, median and p90 of |error|, bias: mean error"]
+    total: Annotated[dict[str, float] | None, "the same, of throughput"]
+    signs_right: Annotated[int, "pairs of arms at one load of which the faster is said"]
+    signs_compared: Annotated[int, "pairs that differ by more than `signs_noise`"]
+    signs_noise: float
+
+
 class FitDocument(TypedDict):
     """What benchmark runs say of an engine and a drafter."""
 
@@ -66,5 +91,6 @@ class FitDocument(TypedDict):
         list[float], "of the data's Jacobian in units of what is assumed; above 1: seen"
     ]
     predictions: list[Prediction]
+    judged: NotRequired[Annotated[Judgement, "with --judge"]]
     assumed: list[str]
     warnings: Warnings

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ def lay_out(runs: Sequence[Measured], benchmark: Benchmark) -> Laid:
     if not runs:
         raise SpecschedError("no runs to fit")
     assumed: list[str] = []
-    complete = [_complete(run, benchmark, assumed) for run in runs]
+    complete = [completed(run, benchmark, assumed) for run in runs]
     _refuse_totals(complete)
     drafters = _drafters(complete)
     texts: dict[str, Text] = {}
@@ -75,13 +75,7 @@ def lay_out(runs: Sequence[Measured], benchmark: Benchmark) -> Laid:
             same = [r for r, d in zip(complete, drafters, strict=True) if (d, r.text) == (drafter, run.text)]
             if name not in texts:
                 texts[name] = _text(name, same, benchmark, assumed)
-        assert run.users and run.output_tokens and run.prompts  # noqa: PT018
-        assert run.prompt_tokens is not None
-        most = max(_ENOUGH * run.users, _FEWEST)
-        setting = Setting(
-            run.users, run.prompt_tokens, run.output_tokens, min(run.prompts, most),
-            benchmark.prefill, benchmark.batch_tokens,
-        )  # fmt: skip
+        setting = setting_of(run, benchmark)
         rates = _own_rates(run, texts[name]) if name is not None else None
         cases.append(Case(run, policy, setting, name, drafter if name else None, rates))
     noise, said = _noise(complete, benchmark)
@@ -89,9 +83,11 @@ def lay_out(runs: Sequence[Measured], benchmark: Benchmark) -> Laid:
     return Laid(tuple(cases), texts, tuple(_observed(cases, noise)), tuple(dict.fromkeys(assumed)))
 
 
-def _complete(run: Measured, benchmark: Benchmark, assumed: list[str]) -> Measured:
-    from dataclasses import replace
+def completed(run: Measured, benchmark: Benchmark, assumed: list[str]) -> Measured:
+    """The run with what its file does not say filled in; `assumed` takes sentences on what had to be.
 
+    Raises SpecschedError naming what is missing and how to give it.
+    """
     run = replace(run, users=run.users if run.users is not None else benchmark.users).checked()
     if run.users is None:
         raise SpecschedError(
@@ -117,6 +113,17 @@ def _complete(run: Measured, benchmark: Benchmark, assumed: list[str]) -> Measur
         )
     filled["prompts"] = max(int(prompts), run.users)
     return replace(run, **filled)
+
+
+def setting_of(run: Measured, benchmark: Benchmark) -> Setting:
+    """How a `completed` run was made, of at most as many prompts as say something."""
+    assert run.users and run.output_tokens and run.prompts  # noqa: PT018
+    assert run.prompt_tokens is not None
+    most = max(_ENOUGH * run.users, _FEWEST)
+    return Setting(
+        run.users, run.prompt_tokens, run.output_tokens, min(run.prompts, most),
+        benchmark.prefill, benchmark.batch_tokens,
+    )  # fmt: skip
 
 
 def _refuse_totals(runs: Sequence[Measured]) -> None:

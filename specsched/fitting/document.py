@@ -10,21 +10,24 @@ from typing import Literal
 import numpy as np
 
 from ..documents.fit import FitDocument, FittedRun, FittedUnknown, Prediction
+from ..formats.runs import Measured
 from .fit import Fit
 from .forward import Case
+from .judge import judge
 
 _MOSTLY, _PARTLY = 0.75, 0.25  # share of the assumed variance that the runs removed
 _Z = 1.959964
 _FAR = 0.25  # a relative error at which a run contradicts the others
 
 
-def fit_document(found: Fit, policies: Sequence[str] = ()) -> FitDocument:
-    """All of a fit; `policies` are predicted at the loads of the runs, in their setting."""
+def fit_document(found: Fit, policies: Sequence[str] = (), unseen: Sequence[Measured] = ()) -> FitDocument:
+    """All of a fit; `policies` are predicted at the loads of the runs, in their setting. `unseen`: runs to
+    judge it by."""
     predictions = _predictions(found, policies) if policies else []
     runs = _runs(found)
     errors = np.array([abs(run["error"]) for run in runs])
     left = np.array([abs(run["left_out_error"]) for run in runs])
-    return {
+    document: FitDocument = {
         "schema": "specsched/fit/1",
         "headline": _headline(found, errors),
         "unknowns": _unknowns(found),
@@ -41,6 +44,9 @@ def fit_document(found: Fit, policies: Sequence[str] = ()) -> FitDocument:
         "assumed": [*found.laid.assumed, *_shape_of_confidences(found)],
         "warnings": warnings_of(found),
     }
+    if unseen:
+        document["judged"] = judge(found, unseen)
+    return document
 
 
 def _headline(found: Fit, errors: np.ndarray) -> str:

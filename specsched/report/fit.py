@@ -20,6 +20,9 @@ def fit_text(found: dict[str, Any]) -> str:
         "Measured and fitted:",
     ]
     parts += [grid(*run_rows(found["runs"])), paragraph(errors_line(found["errors"]))]
+    if found.get("judged"):
+        parts += ["Judged by runs that the fit did not see:", grid(*judged_rows(found["judged"]["runs"]))]
+        parts.append(paragraph(judged_line(found["judged"])))
     if found["predictions"]:
         parts += ["Predicted, in the setting of these runs (95 % of what the fit leaves open):"]
         parts.append(grid(*prediction_rows(found["predictions"])))
@@ -68,6 +71,42 @@ def errors_line(errors: dict[str, Any]) -> str:
         "90 %; a run's "
         f"own figures, predicted from the other runs alone, by {errors['left_out_median']:.1%} and "
         f"{errors['left_out_p90']:.1%}. The scatter is {errors['noise_factor']:.1f} times the noise stated."
+    )
+
+
+def judged_rows(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells: each figure of each judged run, measured and predicted."""
+    body = [
+        [
+            f"{row['policy']}, {row['users']}" + (f", {row['text']}" if row["text"] else ""),
+            {"user": "a user", "total": "in all"}[row["what"]],
+            decimal(row["measured"], 1),
+            decimal(row["predicted"], 1),
+            f"{row['error']:+.1%}",
+        ]
+        for row in rows
+    ]
+    return ["policy, users", "what", "measured", "predicted", "off by"], body
+
+
+def judged_line(judged: dict[str, Any]) -> str:
+    """Median and 90 % errors, and how often the faster of two arms is said."""
+    said = [
+        f"{name} by {held['median']:.1%} in the median and {held['p90']:.1%} at 90 % (mean "
+        f"{held['bias']:+.1%}, "
+        f"{held['figures']:.0f} figures)"
+        for name, held in (("a user's speed", judged["user"]), ("throughput", judged["total"]))
+        if held is not None
+    ]
+    text = f"Predicted, not fitted: off in {' and in '.join(said)}."
+    if judged["signs_compared"]:
+        text += (
+            f" Which of two arms is faster is said rightly in {judged['signs_right']} of "
+            f"{judged['signs_compared']} "
+            f"comparisons that differ by more than {judged['signs_noise']:.0%}."
+        )
+    return f"{text} Fitted on {', '.join(judged['fitted_on'][:6])}" + (
+        f" and {len(judged['fitted_on']) - 6} more runs." if len(judged["fitted_on"]) > 6 else "."
     )
 
 

@@ -121,3 +121,19 @@ def test_without_a_beginning_it_says_what_would_settle_it(folder: Path) -> None:
     assert "not told apart by these runs" in told.output
     assert fit("off.json", "--gpu", "h100").exit_code == 2
     assert fit("table.json").exit_code == 2
+
+
+def test_a_fit_is_judged_by_a_file_it_did_not_see(folder: Path) -> None:
+    told = fit("off.json", "--profile", "table.json", "--judge", "k3.json", "--json")
+    assert told.exit_code == 2  # nothing fitted was drafted
+    assert "no run drafted" in told.output
+    Path("k3b.json").write_text(json.dumps(serve(run(TRUE, "fixed:3", 4))))
+    told = fit("off.json", "k3.json", "--profile", "table.json", "--judge", "k3b.json", "--json")
+    assert told.exit_code == 0, told.output
+    document = json.loads(told.stdout)
+    jsonschema.validate(document, documents.shipped("fit"))
+    assert document["judged"]["fitted_on"] == ["off.json", "k3.json"]
+    assert [row["what"] for row in document["judged"]["runs"]] == ["user", "total"]
+    told = fit("off.json", "k3.json", "--profile", "table.json", "--judge", "k3.json")
+    assert told.exit_code == 2
+    assert "did not see" in told.output

@@ -13,10 +13,12 @@ from specsched.errors import SpecschedError
 from specsched.fitting import Benchmark, Setting, Undetermined, fit
 from specsched.fitting.cases import lay_out
 from specsched.fitting.document import fit_document
+from specsched.fitting.judge import judge, signs
 from specsched.fitting.steps import steps_of, unit_profile
 from specsched.formats.runs import Measured
 from specsched.profile import StepProfile
 from specsched.profile.lint import drafting_inside
+from specsched.report.fit import fit_text
 from specsched.simulator import Serving, simulate
 from specsched.trace import synthesise
 from specsched.workload import Workload
@@ -180,4 +182,46 @@ def test_the_total_of_all_users_is_not_taken_for_one(swept):
     wrong = [one, replace(many, user=many.total, total=None)]
     with pytest.raises(SpecschedError, match="no faster among more"):
         fit(wrong, profile_of())
+    with pytest.raises(SpecschedError, match="no faster among more"):
+        lay_out([one, replace(many, user=1.3 * one.user, total=None)], Benchmark())
     lay_out([one, replace(many, user=1.1 * one.user, total=None)], Benchmark())  # scatter
+
+
+def test_a_fit_is_judged_by_runs_that_it_did_not_see():
+    true = profile_of(overhead=LAW, draft={"requests": [1, 32], "seconds": [0.0015, 0.002], "block_size": 3})
+    known = [run(true, policy, users) for policy in ("off", "fixed:3") for users in (1, 16)]
+    unseen = [run(true, policy, 8) for policy in ("off", "fixed:3", "fixed:1")]
+    found = fit(known, replace(true, overhead=None))
+    document = fit_document(found, unseen=[replace(r, conditional=None, accept_length=None) for r in unseen])
+    judged = document["judged"]
+    assert {r["source"] for r in judged["runs"]} == {r.source for r in unseen}
+    assert judged["user"]["p90"] < 0.06
+    assert judged["total"]["p90"] < 0.06
+    errors = [r["predicted"] / r["measured"] - 1.0 for r in judged["runs"] if r["what"] == "total"]
+    assert judged["total"]["bias"] == pytest.approx(np.mean(errors))
+    assert judged["total"]["median"] == pytest.approx(np.median(np.abs(errors)))
+    # Three arms at 8 users: three pairs, all of them further apart than the noise.
+    assert (judged["signs_right"], judged["signs_compared"]) == (3, 3)
+    # Nothing of a judged run is used but what it was: other speeds, the same predictions.
+    slower = [replace(r, user=0.5 * r.user, total=0.5 * r.total) for r in unseen]
+    again = judge(found, slower)["runs"]
+    assert [r["predicted"] for r in again] == [r["predicted"] for r in judged["runs"]]
+    assert "comparisons" in fit_text(document)
+
+
+def test_signs_count_the_pairs_that_noise_does_not_decide():
+    def at(policy, total, users=8):
+        return Measured(policy, users, policy=policy, total=total)
+
+    known, unseen = [at("off", 100.0), at("off", 90.0, 4)], [at("fixed:3", 120.0), at("fixed:1", 103.0)]
+    right = {("fixed:3", "total"): 130.0, ("fixed:1", "total"): 101.0}
+    # off against fixed:1 is noise; off and fixed:1 against fixed:3 are not.
+    assert signs(known, unseen, right) == (2, 2)
+    assert signs(known, unseen, right | {("fixed:3", "total"): 99.0}) == (0, 2)
+    assert signs(known, [], {}) == (0, 0)
+
+
+def test_a_text_nobody_fitted_is_asked_for():
+    found = fit([run(profile_of(), "off", 4)], profile_of())
+    with pytest.raises(SpecschedError, match="no fitted run drafted on text 'code'"):
+        judge(found, [replace(run(profile_of(), "fixed:3", 4), text="code")])

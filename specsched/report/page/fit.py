@@ -21,8 +21,13 @@ def fit_page(found: dict[str, Any], made_with: Row | None = None, command: str =
     shown = chart("user", "Speed of a user by load: dots measured, lines fitted, dashed lines predicted.")
     shown += chart("total", "Throughput by load, likewise.")
     predicted = table(*texts.prediction_rows(found["predictions"])) if found["predictions"] else ""
+    judged = ""
+    if found.get("judged"):
+        judged = table(*texts.judged_rows(found["judged"]["runs"]))
+        judged += paragraph(texts.judged_line(found["judged"]), "small")
     sections = [
         Section("Measured and fitted", shown + runs),
+        *([Section("Judged by runs that the fit did not see", judged)] if judged else []),
         *([Section("Predicted", predicted)] if predicted else []),
         Section("Found", table(*texts.unknown_rows(found["unknowns"]))),
         *([Section("Assumed", listed(found["assumed"]))] if found["assumed"] else []),
