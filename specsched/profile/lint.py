@@ -6,7 +6,7 @@ what it does to an answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -223,6 +223,19 @@ def sizes_read(profile: StepProfile) -> np.ndarray:
         return sizes
     beyond = profile.eager.x.astype(np.int64)
     return np.concatenate([sizes, [limit + 1], beyond[beyond > limit + 1]])
+
+
+def sizes_shown(last: int, keep: Sequence[int], most: int) -> np.ndarray:
+    """int64[n], rising: token batch sizes at which to draw a cost up to `last` tokens.
+
+    Every one up to `most` of them; of more about `most`, dense at the small end, with both sides of every
+    jump after a size in `keep`.
+    """
+    if last <= most:
+        return np.arange(1, last + 1)
+    spread = np.unique(np.geomspace(1, last, most).astype(np.int64))
+    sides = [at + side for at in keep for side in (0, 1) if 1 <= at + side <= last]
+    return np.unique(np.concatenate([spread, np.array(sides, dtype=np.int64)]))
 
 
 def knee(profile: StepProfile, rise: float = 0.1) -> int | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..profile import StepProfile
     from ..trace import Trace
 
+MOST_SIZES = 20_000  # of a curve that is drawn: more cannot be seen
 FEWEST_IN_A_DOT = 20  # a bin of fewer anchors shows its noise, not the confidences
 POSITION_COLOURS = (BLUE, ORANGE, GREEN, RED)
 
@@ -33,10 +34,12 @@ def profile_png(profile: StepProfile, roofline: tuple[Any, Any] | None = None) -
     """
     import numpy as np
 
+    from ..profile.lint import sizes_read, sizes_shown
+
     fig = figure(9.2, 6.6)
     top, bottom = fig.subplots(2, 1, sharex=True)
-    most = int(max(profile.verify.x[-1], profile.eager.x[-1] if profile.eager is not None else 0))
-    tokens = np.arange(1, most + 1)
+    last = int(max(profile.verify.x[-1], profile.eager.x[-1] if profile.eager is not None else 0))
+    tokens = sizes_shown(last, [int(size) for size in sizes_read(profile)], MOST_SIZES)
     seconds = profile.verify_seconds(tokens) + profile.bias_seconds
     for axes, shown in ((top, 1e3 * seconds), (bottom, 1.0 / seconds)):
         _graph_and_beyond(axes, profile, tokens, shown)

@@ -10,8 +10,6 @@ from ...errors import plain
 from ..plots import INK, styles
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ...calibration import Calibration
     from ...profile import StepProfile
     from ...trace import Trace
@@ -82,8 +80,10 @@ def profile_figure(profile: StepProfile, knee: int | None, cliffs: Iterable[Row]
     """ms of a pass against its tokens, on and off the graph, with the knee and the cliffs."""
     import numpy as np
 
+    from ...profile.lint import sizes_shown
+
     last = profile.verify.x[-1] if profile.eager is None else profile.eager.x[-1]
-    tokens = _thinned(int(last), [int(c["before"]) for c in cliffs])
+    tokens = sizes_shown(int(last), [int(c["before"]) for c in cliffs], _MOST_POINTS)
     ms = 1e3 * (profile.verify_seconds(tokens) + profile.bias_seconds)
     limit = profile.graph_limit
     inside = tokens <= limit if limit is not None else np.ones(len(tokens), bool)
@@ -130,17 +130,6 @@ def _on_log(annotations: Iterable[Figure]) -> list[Figure]:
     import math
 
     return [{**words, "x": math.log10(words["x"])} for words in annotations]
-
-
-def _thinned(last: int, keep: Sequence[int]) -> np.ndarray:
-    """Tokens 1..last: all of them, or enough to draw with both sides of every jump."""
-    import numpy as np
-
-    if last <= _MOST_POINTS:
-        return np.arange(1, last + 1)
-    spread = np.unique(np.geomspace(1, last, _MOST_POINTS).astype(np.int64))
-    sides = [at + side for at in keep for side in (0, 1) if 1 <= at + side <= last]
-    return np.unique(np.concatenate([spread, np.array(sides, dtype=np.int64)]))
 
 
 def reliability_figure(trace: Trace, calibration: Calibration | None) -> Figure:
