@@ -15,6 +15,7 @@ from .metrics import BINS, auc, bin_of, brier, ece, gain_noise, noise_floor, sig
 
 GRID = np.geomspace(0.1, 10.0, 41)
 Pair = tuple[float, float]  # temperature, shift
+Levels = tuple[np.ndarray, np.ndarray]  # distinct logits, and which of them each row's is
 
 
 # -- fitting -------------------------------------------------------------------------------------------------
@@ -123,13 +124,24 @@ def _fit_positions(trace: Trace, method: str, bins: int, grid: np.ndarray) -> tu
 
 
 class _Position:
-    """The fit at one position: the ECE of prefix * σ(logit / T + b) as a function of (T, b)."""
+    """The fit at one position: the ECE of prefix * σ(logit / T + b) as a function of (T, b).
 
-    def __init__(self, logit: np.ndarray, prefix: np.ndarray, labels: np.ndarray, bins: int) -> None:
+    Recorded logits come in few values, so that σ is taken of each value once: `logit` is levels[code].
+    """
+
+    def __init__(
+        self,
+        logit: np.ndarray,
+        prefix: np.ndarray,
+        labels: np.ndarray,
+        bins: int,
+        known: Levels | None = None,
+    ) -> None:
         self.logit, self.prefix, self.labels, self.bins = logit, prefix, labels, bins
+        self.levels, self.code = np.unique(logit, return_inverse=True) if known is None else known
 
     def ece(self, temperature: float, shift: float = 0.0) -> float:
-        scores = self.prefix * expit(self.logit / temperature + shift)
+        scores = self.prefix * np.take(expit(self.levels / temperature + shift), self.code)
         sums = np.bincount(bin_of(scores, self.bins), scores - self.labels, self.bins)
         return float(np.abs(sums).sum()) / len(scores)
 
@@ -142,7 +154,8 @@ class _Position:
 
     def part(self, rows: np.ndarray) -> _Position:
         """The same position on some of the rows."""
-        return _Position(self.logit[rows], self.prefix[rows], self.labels[rows], self.bins)
+        known = self.levels, self.code[rows]
+        return _Position(self.logit[rows], self.prefix[rows], self.labels[rows], self.bins, known)
 
     def gains(self, best: Pair, requests: np.ndarray, search: Callable[[np.ndarray], Pair]) -> bool:
         """Whether the ECE falls by more than the noise of that difference, on the same rows.

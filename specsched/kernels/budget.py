@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .few import halved_cut, merge_rows
-from .jit import Floats, Longs, Whole, inner, jit
+from .jit import Floats, Longs, Whole, inner, jit, part
 from .order import (
     BUCKETS,
     EDGE,
@@ -29,7 +29,7 @@ from .order import (
 INFINITY = int(np.float64(np.inf).view(np.int64))
 
 
-@inner
+@part
 def _rounding(candidates: int) -> float:
     """Relative distance beyond which two Θ, each summed in any order, compare as their exact values do."""
     return (candidates + BUCKETS + 8) * 2.0**-50
@@ -59,7 +59,7 @@ def find_stop(survival: Floats, sps: Floats, falls: bool, work: Work) -> tuple[i
     expected = float(requests)
     tokens = requests
     if not TINY < expected * sps[tokens] < HUGE:
-        return _find_stop_exactly(survival, sps, work)
+        return _find_stop_exactly(survival, sps, BUCKETS - 1, work)
     margin = _rounding(candidates)
     b = 0
     while tokens < requests + candidates:
@@ -88,7 +88,7 @@ def find_stop(survival: Floats, sps: Floats, falls: bool, work: Work) -> tuple[i
             if throughput < best * (1.0 - margin):
                 return tokens - requests, cut_after(work.value, i) if i > 0 else EDGE_BITS[b] + 1
             if not throughput > best * (1.0 + margin):
-                return _find_stop_exactly(survival, sps, work)
+                return _find_stop_exactly(survival, sps, last, work)
             best = throughput
             tokens += 1
         b = last + 1
@@ -97,10 +97,17 @@ def find_stop(survival: Floats, sps: Floats, falls: bool, work: Work) -> tuple[i
 
 
 @inner
-def _find_stop_exactly(survival: Floats, sps: Floats, work: Work) -> tuple[int, int]:
-    """`find_stop` by its definition: a full sort, then one addition after the other."""
-    n = collect(survival, np.int64(0), BUCKETS - 1, work)
-    return _stop_in_order(survival.shape[0], sps, n, work.value)
+def _find_stop_exactly(survival: Floats, sps: Floats, last: int, work: Work) -> tuple[int, int]:
+    """`find_stop` by its definition: a sort, then one addition after the other.
+
+    Of the buckets up to `last` first, where the stop most likely is, else of all.
+    """
+    n = collect(survival, np.int64(0), last, work)
+    budget, cut = _stop_in_order(survival.shape[0], sps, n, work.value)
+    if budget == n and last < BUCKETS - 1:
+        n = collect(survival, np.int64(0), BUCKETS - 1, work)
+        budget, cut = _stop_in_order(survival.shape[0], sps, n, work.value)
+    return budget, cut
 
 
 @inner
@@ -117,7 +124,7 @@ def _stop_in_order(requests: int, sps: Floats, n: int, value: Floats) -> tuple[i
     return n, 1
 
 
-@inner
+@part
 def _window(
     sps: Floats, requests: int, falls: bool, candidates: int, work: Work
 ) -> tuple[int, int, int, float]:
@@ -137,6 +144,8 @@ def _window(
         expected += work.total[b]
         floor = expected * sps[tokens] if expected * sps[tokens] > floor else floor
         b += 1
+        if falls and (expected + (end - tokens) * EDGE[b]) * sps[tokens] < floor:
+            break  # nor is any Θ from here on above it
     if not TINY < floor < HUGE:
         return 0, BUCKETS - 1, requests, float(requests)
     floor *= 1.0 - margin
@@ -148,6 +157,8 @@ def _window(
     while tokens < end:
         held, after = work.held[b], expected + work.total[b]
         bound[b] = 0.0
+        if falls and (expected + (end - tokens) * EDGE[b]) * sps[tokens] < floor:
+            break
         peak = sps[tokens + 1] if falls and held > 0 else 0.0
         if not falls:
             for n in range(tokens + 1, tokens + held + 1):
@@ -217,7 +228,7 @@ def find_budget(
     return tokens - requests + admitted, cut
 
 
-@inner
+@part
 def _stands_out(
     sps: Floats, tokens: int, expected: float, n: int, admitted: int, margin: float, value: Floats
 ) -> bool:
@@ -272,7 +283,7 @@ def _budget_in_order(
     return budget, cut_after(value, budget) if budget > 0 else ONE + 1
 
 
-@jit
+@part
 def early_stop(survival: Floats, sps: Floats, lengths: Whole, work: Work) -> None:
     """Algorithm 1: admit by falling survival, stop at the first admission that does not raise Θ.
 
@@ -283,7 +294,7 @@ def early_stop(survival: Floats, sps: Floats, lengths: Whole, work: Work) -> Non
     admit(survival, budget, cut, lengths, work)
 
 
-@jit
+@part
 def best_budget(survival: Floats, sps: Floats, minimum_gain: float, work: Work) -> int:
     """First k at which Θ(k) = (R + sum of the k largest survivals) * sps[R + k] is greatest (section 5.2).
 
@@ -293,13 +304,13 @@ def best_budget(survival: Floats, sps: Floats, minimum_gain: float, work: Work) 
     return find_budget(survival, sps, falls, minimum_gain, work)[0]
 
 
-@jit
+@part
 def top_k(survival: Floats, budget: int, lengths: Whole, work: Work) -> None:
     """Admit the first `budget` candidates of the admission order (all of them if there are fewer)."""
     admit(survival, budget, halved_cut(survival, budget, work), lengths, work)
 
 
-@jit
+@part
 def priced_drafts(sps: Floats, requests: int, drafts: int) -> int:
     """Most drafts, up to `drafts`, with which a pass of R requests has a price (sps above 0); or 0."""
     while drafts > 0 and not sps[requests + drafts] > 0.0:
@@ -307,7 +318,7 @@ def priced_drafts(sps: Floats, requests: int, drafts: int) -> int:
     return drafts
 
 
-@jit
+@part
 def unconstrained(survival: Floats, sps: Floats, minimum_gain: float, lengths: Whole, work: Work) -> None:
     """`best_budget` and `top_k` of the same survivals in one go: the policies `global` and `hindsight`."""
     falls = costs_fall(sps, survival.shape[0], survival.shape[0] + survival.size)
@@ -315,7 +326,7 @@ def unconstrained(survival: Floats, sps: Floats, minimum_gain: float, lengths: W
     admit(survival, budget, cut, lengths, work)
 
 
-@jit
+@part
 def weigh(speed: Floats, promised: float, margin: float, least: float, weight: Floats) -> None:
     """weight[r] = 1 up to the promised speed, falling to `least` at (1 + margin) times it."""
     for r in range(speed.shape[0]):
@@ -324,7 +335,7 @@ def weigh(speed: Floats, promised: float, margin: float, least: float, weight: F
         weight[r] = least + (1.0 - least) * need
 
 
-@jit
+@part
 def scale(survival: Floats, weight: Floats) -> None:
     """survival[r] *= weight[r]: what a draft of each request is worth."""
     for r in range(survival.shape[0]):
@@ -332,7 +343,7 @@ def scale(survival: Floats, weight: Floats) -> None:
             survival[r, k] *= weight[r]
 
 
-@jit
+@part
 def paced_budget(worth: Floats, weight: Floats, sps: Floats, work: Work) -> int:
     """First argmax over k of (sum of weights + the k largest worths) * sps[R + k], by a full sort."""
     tally(worth, work)
@@ -342,7 +353,7 @@ def paced_budget(worth: Floats, weight: Floats, sps: Floats, work: Work) -> int:
         expected += weight[r]
     best = expected * sps[requests]
     budget = 0
-    for k in range(collect(worth, 0, BUCKETS - 1, work)):
+    for k in range(collect(worth, np.int64(0), BUCKETS - 1, work)):
         expected += work.value[k]
         value = expected * sps[requests + k + 1]
         if value > best:
@@ -351,7 +362,7 @@ def paced_budget(worth: Floats, weight: Floats, sps: Floats, work: Work) -> int:
     return budget
 
 
-@jit
+@part
 def threshold(survival: Floats, theta: float, lengths: Whole) -> None:
     """lengths[r] = how many leading positions have survival >= theta."""
     for r in range(survival.shape[0]):

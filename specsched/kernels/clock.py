@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from .jit import part
+from .jit import Floats, Whole, inner, part
 from .state import END, State
 
 
-@part
-def settle(state: State, group: int) -> None:
+@inner
+def settle(leader: Whole, clock: Floats, group: int) -> None:
     """The END of a group has changed: who comes first is settled again on its way up the tree."""
-    leader, clock = state.leader, state.clock
     node = (leader.shape[0] // 2 + group) >> 1
     while node >= 1:
         left, right = leader[2 * node], leader[2 * node + 1]

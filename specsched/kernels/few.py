@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .jit import Floats, inner
+from .jit import Floats, inner, part
 from .order import BUCKETS, EDGE_BITS, FEW, ONE, Work, bits_of
 
 _USUAL = int(EDGE_BITS[BUCKETS - 1])  # hardly a survival is below: halving begins there
@@ -19,7 +19,7 @@ _MASK = 4 * FEW - 1
 _NARROW = 8192  # survivals from which on those still in question are set apart
 
 
-@inner
+@part
 def _merge(value: Floats, low: int, run: int, to: int) -> None:
     """Two runs, each falling, of `value` from `low` on, in order into value[to:].
 
@@ -73,7 +73,7 @@ def merge_rows(survival: Floats, value: Floats) -> int:
     return size
 
 
-@inner
+@part
 def _count(values: Floats, cut: int) -> int:
     above = 0
     for i in range(values.size):

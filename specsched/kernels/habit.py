@@ -8,14 +8,14 @@ nobody has tried, a draft counts as accepted: positions left out are tried again
 
 from __future__ import annotations
 
-from .jit import Floats, Whole, jit
+from .jit import Floats, Whole, jit, part
 
 TRIES, HITS = range(2)  # first axis of float64[2, γ]
 ANCHOR = 4.0
 OPTIMISM = 1.0  # tries that went well, assumed of all requests together
 
 
-@jit
+@part
 def fade(habit: Floats, kept: float) -> None:
     """One step further: what was seen counts `kept` of what it did."""
     for k in range(habit.shape[1]):
@@ -23,7 +23,7 @@ def fade(habit: Floats, kept: float) -> None:
         habit[HITS, k] *= kept
 
 
-@jit
+@part
 def remember(habit: Floats, length: int, accepted: int) -> None:
     """A step verified `length` drafts, of which the first `accepted` were accepted."""
     for k in range(min(length, accepted + 1)):
@@ -32,7 +32,7 @@ def remember(habit: Floats, length: int, accepted: int) -> None:
             habit[HITS, k] += 1.0
 
 
-@jit
+@part
 def expect(habit: Floats, common: Floats, out: Floats) -> None:
     """Survivals float64[γ] of the next block of a request, from its habit and that of all."""
     a = 1.0

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .jit import Floats, Whole, inner, jit
+from .jit import Floats, Whole, inner, jit, part
 
 _SHIFT = 47
 BUCKETS = 512
@@ -22,7 +22,8 @@ ONE = int(np.float64(1.0).view(np.int64))
 EDGE_BITS = np.maximum(ONE - (np.arange(BUCKETS + 1, dtype=np.int64) << _SHIFT), 0)
 EDGE_BITS[BUCKETS] = 0
 EDGE = EDGE_BITS.view(np.float64).copy()  # bucket b holds EDGE[b + 1] < survival <= EDGE[b]
-FEW = 256  # candidates up to which a budget is chosen without a tally
+FEW = 128  # candidates up to which a budget is chosen without a tally
+SHORT, DEPTH = 32, 64  # survivals sorted by insertion; parts of a crowded bucket that wait at once
 TINY, HUGE = 1e-250, 1e250  # beyond these Θ could leave the range where rounding is relative
 
 
@@ -55,7 +56,7 @@ def survival(confidence: Floats, out: Floats) -> None:
             out[r, k] = a
 
 
-@jit
+@inner
 def _bucket(bits: int) -> int:
     bucket = BUCKETS if bits <= 0 else min((ONE - bits) >> _SHIFT, BUCKETS - 1)
     return bucket & (_SLOTS - 1)
@@ -96,17 +97,40 @@ def _sift(value: Floats, low: int, root: int, size: int) -> None:
     value[low + root] = moving
 
 
-@inner
-def _sort_falling(value: Floats, low: int, high: int) -> None:
-    """Sort value[low:high], falling: insertion where it is short, a heap where a bucket is crowded."""
-    if high - low > 32:
-        size = high - low
-        for root in range(size // 2 - 1, -1, -1):
-            _sift(value, low, root, size)
-        for last in range(size - 1, 0, -1):
-            value[low], value[low + last] = value[low + last], value[low]
-            _sift(value, low, np.int64(0), last)
-        return
+@part
+def _heap_falling(value: Floats, low: int, high: int) -> None:
+    """Sort value[low:high], falling, in a time that no order of the values can make long."""
+    size = high - low
+    for root in range(size // 2 - 1, -1, -1):
+        _sift(value, low, root, size)
+    for last in range(size - 1, 0, -1):
+        value[low], value[low + last] = value[low + last], value[low]
+        _sift(value, low, np.int64(0), last)
+
+
+@part
+def _median(a: float, b: float, c: float) -> float:
+    return max(min(a, b), min(max(a, b), c))
+
+
+@part
+def _part_at(value: Floats, low: int, high: int, pivot: float, equal: bool) -> int:
+    """Those of value[low:high] above the pivot, or `equal` to it too, to the front; returns where they end.
+
+    Which side a value belongs to cannot be foretold, so nothing branches on it.
+    """
+    end = low
+    for i in range(low, high):
+        moving = value[i]
+        value[i] = value[end]
+        value[end] = moving
+        end += (moving > pivot) | (equal & (moving == pivot))
+    return end
+
+
+@part
+def _insert_falling(value: Floats, low: int, high: int) -> None:
+    """Sort value[low:high], falling, where it is short."""
     for i in range(low + 1, high):
         moving = value[i]
         j = i - 1
@@ -114,6 +138,36 @@ def _sort_falling(value: Floats, low: int, high: int) -> None:
             value[j + 1] = value[j]
             j -= 1
         value[j + 1] = moving
+
+
+@inner
+def _sort_falling(value: Floats, low: int, end: int, pending: Whole) -> None:
+    """Sort value[low:end], falling: parted while it is long, by insertion where it is short.
+
+    The front is sorted first; `pending` int[>= DEPTH] holds where the parts behind it end. What has been
+    parted badly, as an order made for it can have it, is left to a heap.
+    """
+    high, waiting = end, 0
+    patience = 64 * (end - low)
+    while low < end:
+        while high - low > SHORT and waiting < DEPTH and patience > 0:
+            patience -= high - low
+            pivot = _median(value[low], value[(low + high) // 2], value[high - 1])
+            middle = _part_at(value, low, high, pivot, False)
+            if middle == low:  # none is above the pivot: those equal to it are the greatest
+                low = _part_at(value, low, high, pivot, True)
+            else:
+                pending[waiting] = high
+                waiting += 1
+                high = middle
+        if high - low > SHORT:
+            _heap_falling(value, low, high)
+        else:
+            _insert_falling(value, low, high)
+        low = high
+        if waiting > 0:
+            waiting -= 1
+            high = np.int64(pending[waiting])
 
 
 @inner
@@ -138,7 +192,7 @@ def collect(survival: Floats, first: int, last: int, work: Work) -> int:
             k += 1
     start = np.int64(0)
     for b in range(first, last + 1):
-        _sort_falling(value, start, np.int64(place[b]))
+        _sort_falling(value, start, np.int64(place[b]), place[BUCKETS + 1 :])
         start = np.int64(place[b])
     return n
 
@@ -153,7 +207,7 @@ def count_reach(survival: Floats, cut: int, work: Work) -> None:
         work.reach[r] = length
 
 
-@inner
+@part
 def cut_after(value: Floats, admitted: int) -> int:
     """Bits of the last of `admitted` survivals in `value`."""
     return bits_of(value[admitted - 1])

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from .budget import priced_drafts
-from .jit import Floats, Longs, Whole, jit
+from .jit import Floats, Longs, Whole, inner, jit, part
 
 BINS = 64
 # Columns of an entry float64[2 * BINS + 3]: by bin how many survivals and their sum; then rows, the survivals
@@ -33,7 +33,7 @@ def make_memory(lag: int) -> tuple[Floats, Longs]:
     return np.zeros((1 + lag, ENTRY)), np.zeros(4, np.int64)
 
 
-@jit
+@inner
 def takes_part(i: int, first: int, drafted: int, requests: int) -> bool:
     """Whether row i is among the `drafted` of `requests` rows from `first` on, round and round."""
     return (i - first) % requests < drafted
@@ -59,7 +59,7 @@ def note(survival: Floats, first: int, drafted: int, lengths: Whole, accepted: W
                     entry[ACCEPTED] += 1.0
 
 
-@jit
+@part
 def take(pool: Floats, entry: Floats, window: float) -> None:
     """A step's rows join the pool, whose own fade as far as `window` is passed; `entry` is empty after it."""
     if entry[ROWS] == 0.0:
@@ -72,7 +72,7 @@ def take(pool: Floats, entry: Floats, window: float) -> None:
         entry[i] = 0.0
 
 
-@jit
+@part
 def outlook(pool: Floats, requests: int, block: int, sps: Floats) -> float:
     """The greatest Θ over budgets of 0, 1, 2, ... drafts of R requests, as the pool expects them.
 

@@ -53,7 +53,7 @@ from .step import context_tokens
 @inner
 def finish(world: World, settings: Settings, state: State, j: int, rank: int, now: float) -> None:
     """Job j has emitted its last token: record it if it is measured, refill its place in a closed loop."""
-    count_change(state, now)
+    count_change(state.counts, state.sums, now)
     job, count = state.jobs[j], state.counts
     count[FINISHED] += 1
     state.inside[rank] -= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .clock import settle
-from .jit import Whole, inner, part
+from .jit import Floats, Longs, Whole, inner, part
 from .state import (
     ARRIVAL,
     BEGUN,
@@ -45,19 +45,19 @@ from .state import (
 )
 
 
-@part
-def count_change(state: State, now: float) -> None:
+@inner
+def count_change(counts: Longs, sums: Floats, now: float) -> None:
     """The number of requests in the system is about to change: add up its time integral (Little's law)."""
-    inside = state.counts[INJECTED] - state.counts[FINISHED]
-    state.sums[IN_SYSTEM_AREA] += (now - state.sums[LAST_CHANGE]) * inside
-    state.sums[LAST_CHANGE] = now
+    inside = counts[INJECTED] - counts[FINISHED]
+    sums[IN_SYSTEM_AREA] += (now - sums[LAST_CHANGE]) * inside
+    sums[LAST_CHANGE] = now
 
 
 @inner
 def inject(world: World, settings: Settings, state: State, j: int, rank: int, now: float) -> None:
     """The next request arrives at `rank` as job j, at the queue's tail; an idle group wakes up."""
     i = state.counts[INJECTED]
-    count_change(state, now)
+    count_change(state.counts, state.sums, now)
     state.counts[INJECTED] += 1
     request = world.requests[i % world.requests.shape[0]]
     job = state.jobs[j]
@@ -84,7 +84,7 @@ def inject(world: World, settings: Settings, state: State, j: int, rank: int, no
     group = rank // settings.group_size
     if np.isnan(state.clock[group, BEGUN]) and now < state.clock[group, END]:
         state.clock[group, END] = now
-        settle(state, group)
+        settle(state.leader, state.clock, group)
 
 
 @part
@@ -118,7 +118,7 @@ def arrive(world: World, settings: Settings, state: State) -> None:
     inject(world, settings, state, i, _route(world, settings, state, i), now)
 
 
-@part
+@inner
 def advance(world: World, jobs: Whole, j: int, emitted: int, rows: int) -> None:
     """A job emitted tokens: move so many rows along its traced request, and on into the next at its end."""
     jobs[j, J_EMITTED] += emitted

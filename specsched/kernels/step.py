@@ -69,7 +69,7 @@ from .state import (
 )
 
 
-@part
+@inner
 def context_tokens(settings: Settings, jobs: Whole, j: int) -> int:
     """KV tokens a decoding job reads."""
     if settings.context >= 0:
@@ -107,7 +107,7 @@ def gather(world: World, settings: Settings, state: State, rank: int, block: int
     place[CONTEXT] = context
 
 
-@part
+@inner
 def _attention_seconds(cost: Any, context: float) -> float:
     """attention(N) of the profile: the last piece that begins at or below N."""
     x = cost.attention_x
@@ -123,7 +123,7 @@ def _attention_seconds(cost: Any, context: float) -> float:
     return cost.attention_y[i] + cost.attention_slope[i] * (context - x[i])
 
 
-@part
+@inner
 def _base_seconds(cost: Any, plan: Plan, place: Whole, drafted: int) -> float:
     """All of a step's cost but `verify`, `drafted` requests drafted for; additions as StepProfile's."""
     requests = place[DECODING]
@@ -165,7 +165,7 @@ def _take(survival: Floats, rows: Longs, out: Floats) -> None:
             out[i, k] = survival[rows[i], k] if rows[i] >= 0 else 1.0
 
 
-@part
+@inner
 def _recall(
     jobs: Whole, history: Whole, decoding: Whole, rows: Longs, lag: int, call: int, past: Longs
 ) -> None:
@@ -265,7 +265,7 @@ def _remember(
         remember(common, np.int64(lengths[i]), n)
 
 
-@part
+@inner
 def _count_missed(jobs: Whole, decoding: Whole, place: Whole, first: int, drafted: int) -> None:
     """Tokens that the drafter of those drafted for has to read first; the others' misses one more."""
     for i in range(place[DECODING]):
@@ -376,7 +376,7 @@ def execute(settings: Settings, plan: Plan, cost: Any, state: State, group: int,
     if largest == 0:
         clock[group, BEGUN] = np.nan
         clock[group, END] = np.inf
-        settle(state, group)
+        settle(state.leader, state.clock, group)
         return
     seconds = 0.0
     for rank in range(group * settings.group_size, (group + 1) * settings.group_size):
@@ -388,5 +388,5 @@ def execute(settings: Settings, plan: Plan, cost: Any, state: State, group: int,
         state.counts[REFUSED_TOKENS] = largest
     clock[group, BEGUN] = now
     clock[group, END] = now + seconds
-    settle(state, group)
+    settle(state.leader, state.clock, group)
     state.counts[STEPS] += 1

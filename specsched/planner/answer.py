@@ -18,8 +18,6 @@ from ..profile import StepProfile
 from ..schedule import make
 from ..simulator import Serving
 from ..simulator.outside import outside_curve
-from ..simulator.requests import closed_loop
-from ..simulator.run import Run
 from ..trace import Trace
 from ..workers import map_points
 from .about import about
@@ -197,10 +195,7 @@ def _policy_row(search: Search, found: Capacity, explored: Explored, reference: 
     }
     if capacity > 0:
         q = search.question
-        coming = closed_loop(q.replay, capacity * q.serving.replicas, q.requests, q.seed)
-        full = Run(q.replay, q.profile, q.serving, coming, q.requests).result(
-            search.policy, q.seed, q.sees_token
-        )
+        full = q.run(capacity).result(search.policy, q.seed, q.sees_token)
         row["at_capacity"] = cast(Summary, full.summary)
         row["throughput_at_capacity"] = full.summary["throughput"]
         best = reference.at(capacity).result

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from ..documents.answer import Binds, Capacity
 from ..errors import ProfileError
 from ..profile import StepProfile
-from ..profile.tables import NO_LIMIT
+from ..profile.tables import NO_LIMIT, ProfileTables
 from ..schedule import Policy
 from ..simulator import Serving, SimResult
 from ..simulator.noise import NO_NOISE, SpeedNoise, speed_noise
 from ..simulator.replay import Replay
-from ..simulator.requests import closed_loop
+from ..simulator.requests import Requests, closed_loop
 from ..simulator.result import reaches
 from ..simulator.run import Run
 from ..simulator.serving import kv_capacity
@@ -48,6 +49,21 @@ class Question:
     requests: int
     seed: int
     sees_token: bool = False
+    _coming: dict[int, Requests] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def tables(self) -> ProfileTables:
+        """Costs of every pass up to LARGEST users, the same for all loads and policies."""
+        most = LARGEST * (1 + self.replay.block_size) + self.serving.batch_tokens
+        return self.profile.tables(most, LARGEST)
+
+    def run(self, concurrency: int) -> Run:
+        """The load of so many users on each engine: every policy is given the same requests."""
+        coming = self._coming.get(concurrency)
+        if coming is None:
+            users = concurrency * self.serving.replicas
+            coming = self._coming[concurrency] = closed_loop(self.replay, users, self.requests, self.seed)
+        return Run(self.replay, self.profile, self.serving, coming, self.requests, tables=self.tables)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +112,8 @@ class Search:
 
     def _run(self, concurrency: int) -> Load:
         q = self.question
-        coming = closed_loop(q.replay, concurrency * q.serving.replicas, q.requests, q.seed)
-        run = Run(q.replay, q.profile, q.serving, coming, q.requests)
         try:
-            result = run.result(self.policy, q.seed, q.sees_token, bootstrap=False)
+            result = q.run(concurrency).result(self.policy, q.seed, q.sees_token, bootstrap=False)
         except ProfileError:
             if concurrency == 1:
                 raise

@@ -15,14 +15,34 @@ from .. import kernels
 LEVEL = 0.95
 RESAMPLES = 400
 STREAM = 31  # random stream of this module
+MANY = 512  # traced requests from which on few draws are kept: they take up to 200 MB
 FEWEST_REQUESTS = 100  # fewer distinct traced requests than this is said in a warning
 
 
-@lru_cache(maxsize=4)
+def distinct_of(traced: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(distinct, group, count) of traced requests int[n]: as np.unique has them, without its sort.
+
+    distinct int64[groups], rising; group int64[n]: which of them each is; count int64[groups].
+    """
+    count = np.bincount(traced)
+    distinct = np.flatnonzero(count)
+    place = np.cumsum(count > 0) - 1
+    return distinct, place[traced], count[distinct]
+
+
 def draws(groups: int, seed: int, resamples: int) -> np.ndarray:
     """int64[resamples, groups], to be read only: how often each traced request is in each resample."""
+    kept = _draws if groups <= MANY else _many_draws
+    return kept(groups, seed, resamples)
+
+
+def _drawn(groups: int, seed: int, resamples: int) -> np.ndarray:
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, STREAM], dtype=np.uint64)))
     return rng.multinomial(groups, np.full(groups, 1.0 / groups), size=resamples)
+
+
+# The loads of an answer come to some dozens of numbers of traced requests, over and over.
+_draws, _many_draws = lru_cache(maxsize=64)(_drawn), lru_cache(maxsize=4)(_drawn)
 
 
 class Resamples:
@@ -30,7 +50,7 @@ class Resamples:
 
     def __init__(self, traced: np.ndarray, seed: int, resamples: int = RESAMPLES) -> None:
         """traced int[n]: the traced request of each replay."""
-        distinct, self.group = np.unique(traced, return_inverse=True)
+        distinct, self.group, _ = distinct_of(traced)
         self.drawn = draws(len(distinct), seed, resamples)
 
     @cached_property

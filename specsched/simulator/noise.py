@@ -70,7 +70,7 @@ def speed_noise(
 ) -> SpeedNoise:
     """The noise of the speed that `share` of the requests reach with `users` on each engine."""
     a = result.arrays
-    distinct, group, count = np.unique(a["traced"], return_inverse=True, return_counts=True)
+    distinct, group, count = intervals.distinct_of(a["traced"])
     n = len(distinct)
     speed = result.tps
     known = np.isfinite(speed) & (speed > 0)
@@ -103,7 +103,7 @@ def widened(
     verifies more drafts in a longer one.
     """
     a = result.arrays
-    distinct, group, count = np.unique(a["traced"], return_inverse=True, return_counts=True)
+    distinct, group, count = intervals.distinct_of(a["traced"])
     n = len(distinct)
     users = result.summary["concurrency_mean"] / serving.replicas
     if n < 2 or not users > 0:
@@ -163,7 +163,7 @@ def fleet_noise(
     that a trace decides how many steps a token takes and not how many tokens a request has.
     """
     a = result.arrays
-    distinct, group, count = np.unique(a["traced"], return_inverse=True, return_counts=True)
+    distinct, group, count = intervals.distinct_of(a["traced"])
     n = len(distinct)
     speed = result.tps
     known = np.isfinite(speed) & (speed > 0)
