@@ -138,6 +138,7 @@ class _Position:
         known: Levels | None = None,
     ) -> None:
         self.logit, self.prefix, self.labels, self.bins = logit, prefix, labels, bins
+        self.code: np.ndarray
         self.levels, self.code = np.unique(logit, return_inverse=True) if known is None else known
 
     def ece(self, temperature: float, shift: float = 0.0) -> float:

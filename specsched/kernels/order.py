@@ -9,7 +9,7 @@ do not, the sums are redone one by one in admission order, which is the definiti
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -147,7 +147,8 @@ def _sort_falling(value: Floats, low: int, end: int, pending: Whole) -> None:
     The front is sorted first; `pending` int[>= DEPTH] holds where the parts behind it end. What has been
     parted badly, as an order made for it can have it, is left to a heap.
     """
-    high, waiting = end, 0
+    high: Any = end
+    waiting = 0
     patience = 64 * (end - low)
     while low < end:
         while high - low > SHORT and waiting < DEPTH and patience > 0:
