@@ -266,6 +266,12 @@ def _finish(made: StepProfile, output: Path | None, as_json: bool, out: Path | N
     help="Most tokens in a pass of that engine with prefill chunks in it. [default: 8192]",
 )
 @click.option(
+    "--start",
+    type=click.Choice(["staggered", "together"]),
+    help="How the sweep's users began: at different times, or all at once with requests of equal lengths, as "
+    "a client with a maximum concurrency has them. [default: staggered]",
+)
+@click.option(
     "--context",
     type=Real(minimum=0),
     metavar="TOKENS",
@@ -288,8 +294,9 @@ def fit_overhead(
 ) -> None:
     """Fit the host work that a cost table misses, from a measured sweep without speculation.
 
-    The sweep's own prompts are replayed, so that prefill and attention are not counted twice. Speeds by load
-    are shown: of the table alone, as measured, and refitted.
+    The sweep's own prompts are replayed, so that prefill and attention are not counted twice. How its users
+    began matters where prompts are long: --start together replays it as `specsched fit` does, which also
+    finds what drafting costs. Speeds by load are shown: of the table alone, as measured, and refitted.
 
     \b
     Examples:
@@ -333,7 +340,7 @@ def _replay(sweep: Sweep, setting: dict[str, Any]) -> Any:
     """How fast a profile is in the sweep's own setting, or None where its prompts are not said."""
     prompt = sweep.prompt_tokens if setting["prompt_tokens"] is None else setting["prompt_tokens"]
     length = sweep.output_tokens if setting["output_tokens"] is None else setting["output_tokens"]
-    names = ("prompt_tokens", "output_tokens", "prefill", "batch_tokens")
+    names = ("prompt_tokens", "output_tokens", "prefill", "batch_tokens", "start")
     given = [f"--{name.replace('_', '-')}" for name in names if setting[name] is not None]
     if setting["context"] is not None:
         if given:
@@ -350,6 +357,10 @@ def _replay(sweep: Sweep, setting: dict[str, Any]) -> Any:
     prefill = setting["prefill"] or "chunked"
     if setting["batch_tokens"] is not None and prefill != "chunked":
         raise click.UsageError("--batch-tokens does nothing without --prefill chunked")
+    if setting["start"] == "together":
+        from ..fitting.together import together
+
+        return together(prompt, length, prefill, setting["batch_tokens"] or 8192)
     from ..simulator import Serving
     from ..simulator.undrafted import speed_without_drafts
 

@@ -6,6 +6,7 @@ forward   the forward model: the simulator, its steps priced by a candidate prof
 steps     a benchmark as its sequence of steps
 costs     from unknowns to a profile, with a prior or without
 texts     from unknowns to a trace
+together  a sweep without drafts whose prompts all wait at its start, for `profile fit-overhead`
 judge     a fit held against runs that it did not see
 solve     least squares, what is determined, what is left out
 unknowns  one number to find, and what is assumed of it

@@ -107,12 +107,17 @@ def completed(run: Measured, benchmark: Benchmark, assumed: list[str]) -> Measur
         raise SpecschedError(f"{run.source}: outputs of {filled['output_tokens']} tokens decode nothing")
     prompts = run.prompts or benchmark.prompts
     if prompts is None:
-        prompts = max(_PASSES * run.users, _FEWEST)
+        prompts = prompts_of(run.users)
         assumed.append(
             f"runs that do not say how many prompts they had: {_PASSES} a user (at least {_FEWEST})"
         )
     filled["prompts"] = max(int(prompts), run.users)
     return replace(run, **filled)
+
+
+def prompts_of(users: int) -> int:
+    """Requests of a run, where nobody says."""
+    return max(_PASSES * users, _FEWEST)
 
 
 def setting_of(run: Measured, benchmark: Benchmark) -> Setting:

@@ -90,7 +90,10 @@ class Fit:
         normal = generator(seed, _DRAW).standard_normal((count, len(x)))
         low, high = np.array([u.low for u in s.unknowns]), np.array([u.high for u in s.unknowns])
         rows = np.clip(x + normal @ root.T, low, high)
-        return [{u.name: float(value) for u, value in zip(s.unknowns, row, strict=True)} for row in rows]
+        return [
+            s.values | {u.name: float(value) for u, value in zip(s.unknowns, row, strict=True)}
+            for row in rows
+        ]
 
     def predict(
         self, policy: str, setting: Setting, text: str | None = None, values: Values | None = None,
@@ -137,10 +140,14 @@ def fit(
     benchmark = benchmark or Benchmark()
     laid = lay_out(runs, benchmark)
     forward = Forward(laid.cases, laid.texts, _costs(laid, prior, benchmark))
-    unknowns = [
-        u for u in [*forward.costs.unknowns, *_of_texts(laid), *_of_client(laid)] if u.name not in known
-    ]
-    problem = Problem(forward, laid.observed, unknowns, forward.costs.pulls)
+    every = [*forward.costs.unknowns, *_of_texts(laid), *_of_client(laid)]
+    for name in known:
+        if name not in {u.name for u in every}:
+            there = ", ".join(u.name for u in every)
+            raise SpecschedError(f"{name!r} is no unknown of these runs; there are {there}")
+    held = {u.name: u.assumed for u in every if u.name in known}
+    unknowns = [u for u in every if u.name not in held]
+    problem = Problem(forward, laid.observed, unknowns, forward.costs.pulls, held)
     return Fit(laid, forward, solve(problem), benchmark, prior)
 
 

@@ -48,7 +48,7 @@ class Solution:
 
 
 class Problem:
-    """The residuals of a fit and their derivatives."""
+    """The residuals of a fit and their derivatives. `held`: values of unknowns that are not looked for."""
 
     def __init__(
         self,
@@ -56,7 +56,9 @@ class Problem:
         observed: Sequence[Observed],
         unknowns: Sequence[Unknown],
         pulls: Sequence[Pull],
+        held: Values | None = None,
     ) -> None:
+        self.held = dict(held or {})
         self.forward, self.observed, self.unknowns = forward, observed, list(unknowns)
         self.measured = np.log([o.value for o in observed])
         self.noise = np.array([o.noise for o in observed])
@@ -79,7 +81,7 @@ class Problem:
         self.targets = np.array(targets)
 
     def named(self, x: np.ndarray) -> Values:
-        return {u.name: float(v) for u, v in zip(self.unknowns, x, strict=True)}
+        return self.held | {u.name: float(v) for u, v in zip(self.unknowns, x, strict=True)}
 
     def residuals(self, x: np.ndarray) -> np.ndarray:
         """float64[n + assumptions]."""

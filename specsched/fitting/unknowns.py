@@ -34,6 +34,11 @@ class Unknown:
     basis: str = "nothing is assumed of it"
     show: Callable[[float], float] = float
 
+    @property
+    def assumed(self) -> float:
+        """What it is taken to be before any run; where nothing is assumed, where the search begins."""
+        return self.centre if math.isfinite(self.sd) else self.start
+
 
 @dataclass(frozen=True)
 class Pull:

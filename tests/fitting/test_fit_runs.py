@@ -15,11 +15,14 @@ from specsched.fitting.cases import lay_out
 from specsched.fitting.document import fit_document
 from specsched.fitting.judge import judge, signs
 from specsched.fitting.steps import steps_of, unit_profile
+from specsched.fitting.together import together
 from specsched.formats.runs import Measured
 from specsched.profile import StepProfile
 from specsched.profile.lint import drafting_inside
+from specsched.profile.overhead import fit_overhead
 from specsched.report.fit import fit_text
 from specsched.simulator import Serving, simulate
+from specsched.simulator.undrafted import speed_without_drafts
 from specsched.trace import synthesise
 from specsched.workload import Workload
 
@@ -225,3 +228,34 @@ def test_a_text_nobody_fitted_is_asked_for():
     found = fit([run(profile_of(), "off", 4)], profile_of())
     with pytest.raises(SpecschedError, match="no fitted run drafted on text 'code'"):
         judge(found, [replace(run(profile_of(), "fixed:3", 4), text="code")])
+
+
+@pytest.mark.parametrize("prompt", [40, 600])
+def test_overhead_of_a_sweep_that_began_all_at_once(prompt):
+    """The host work is found as `fit` finds it. Taken for staggered, long prompts would count as less of it:
+    in step with one another, requests of equal lengths meet few prompts of others."""
+    true, loads = profile_of(overhead=LAW), (1, 4, 8, 16, 32)
+    runs = [run(true, "off", users, prompt=prompt) for users in loads]
+    sweep = (list(loads), [r.user for r in runs])
+    found = fit_overhead(profile_of(), sweep, replay=together(prompt, 33, "chunked", 8192))
+    assert found.fit["overhead"]["max_relative_error"] < 0.02
+    for users in loads:
+        step = true.seconds(users, users, 0)
+        assert abs(found.overhead(users) - true.overhead(users)) < 0.03 * step  # a smooth law of it
+    staggered = fit_overhead(
+        profile_of(), sweep,
+        replay=lambda p, users: speed_without_drafts(p, users, prompt, 33, Serving(prefill="chunked")),
+    )  # fmt: skip
+    off = abs(staggered.overhead(32) - true.overhead(32)) / true.seconds(32, 32, 0)
+    assert off > (0.03 if prompt == 40 else 0.2)
+
+
+def test_an_unknown_can_be_held_at_what_is_assumed_of_it(swept):
+    held = ("verify level", "verify growth", "verify tilt")
+    found = fit(swept, profile_of(), Benchmark(noise=0.002), known=held)
+    assert not {u.name for u in found.solution.unknowns} & set(held)
+    profile = found.profile()
+    assert profile.verify(64) == pytest.approx(profile_of().verify(64), rel=1e-12)
+    assert all(found.profile(values=draw).verify(64) == profile.verify(64) for draw in found.draws(2))
+    with pytest.raises(SpecschedError, match="'verify colour' is no unknown"):
+        fit(swept, profile_of(), known=("verify colour",))
