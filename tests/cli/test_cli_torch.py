@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from eagle3_files import TARGET, spec_forge, speculators, written
+from safetensors.torch import load_file, save_file
 from small_models import make_draft, make_target
 
 from specsched.cli.app import main
@@ -79,6 +81,27 @@ def test_record_writes_a_dense_trace(models: Path, tmp_path: Path) -> None:
     assert low.metadata["provenance"]["dtype"] == "bfloat16"
     assert low.metadata["provenance"]["max_prompt"] == 3
     assert len(list(kept.iterdir())) == 1
+
+
+@pytest.mark.parametrize("config", [spec_forge(), speculators(norm_before_fc=True, norm_output=True)])
+def test_a_published_eagle3_runs_and_is_recorded(tmp_path: Path, config: dict) -> None:
+    save_folder(make_target(**TARGET, head_dim=8), tmp_path / "target")
+    written(tmp_path / "drafter", config)
+    (tmp_path / "prompts.json").write_text(json.dumps([{"prompt_ids": [4, 9, 2]}]))
+    words = [*both(tmp_path), "--prompts", tmp_path / "prompts.json", "--max-tokens", "6"]
+    result = run("drafter", "eval", *words, "--json")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    block = 7 if "vocab_size" in config else 3
+    rounds = json.loads(result.stdout)["samples"][0]["rounds"]
+    assert {len(turn["draft_ids"]) for turn in rounds} == {block}
+    result = run("trace", "record", *words, "-o", tmp_path / "t.parquet")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    assert load_trace(tmp_path / "t.parquet").block_size == block
+    weights = load_file(tmp_path / "drafter" / "model.safetensors")
+    save_file(weights | {"d2t": weights["d2t"] + 30}, tmp_path / "drafter" / "model.safetensors")
+    result = run("drafter", "eval", *words)
+    assert result.exit_code == 2
+    assert f"{tmp_path / 'drafter' / 'model.safetensors'}: d2t does not give" in result.stderr
 
 
 def test_sampled_shards_resume_and_train(models: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Loading a target: memory of one copy, in the dtype asked for; stop tokens of both files."""
+"""Loading a target or a drafter: memory of one copy, in the dtype asked for; stop tokens of both files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from eagle3_files import speculators, tensors_of, written  # noqa: E402
+from small_models import make_draft, make_target  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from specsched.errors import SpecschedError  # noqa: E402
+from specsched.torch_side.drafter.dspark import load_drafter, save_drafter  # noqa: E402
 from specsched.torch_side.target import weights  # noqa: E402
 from specsched.torch_side.target.config import TargetConfig  # noqa: E402
 from specsched.torch_side.target.decoder import Target  # noqa: E402
@@ -64,6 +67,32 @@ def test_loading_takes_one_copy_and_one_tensor(folder: Path, dtype: Any) -> None
     assert sum(sizes) <= allocated.peak <= sum(sizes) + max(sizes) + 4096
     assert not any(p.requires_grad for p in target.parameters())
     assert not target.training
+
+
+@pytest.mark.parametrize("layout", ["eagle3", "dspark"])
+@pytest.mark.parametrize("held", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_drafter_takes_one_copy_and_one_tensor(tmp_path: Path, layout: str, held: Any, dtype: Any) -> None:
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 8}
+    target = make_target(vocab_size=24, **sizes).to(dtype)
+    if layout == "eagle3":
+        tensors = tensors_of(speculators({"intermediate_size": 512}), embedding=True)
+        tensors = {k: v.to(held) if v.is_floating_point() else v for k, v in tensors.items()}
+        config = speculators({"intermediate_size": 512}, norm_before_residual=True)
+        written(tmp_path, config, tensors)
+    else:
+        save_drafter(make_draft(target), tmp_path, dtype=held)
+    with Allocated() as allocated:
+        drafter = load_drafter(tmp_path, target)
+    parts = [*drafter.own_state().values()]
+    if layout == "eagle3":
+        parts += [drafter.embed_tokens.weight, drafter.head_weight]
+    own = [part.numel() * part.element_size() for part in parts]
+    assert {part.dtype for part in parts} == {dtype}
+    read = max(part.numel() for part in parts) * held.itemsize
+    assert sum(own) <= allocated.peak <= sum(own) + read + 2048
+    assert not any(p.requires_grad for p in drafter.parameters())
+    assert not drafter.training
 
 
 def test_the_count_sees_a_second_copy(folder: Path) -> None:

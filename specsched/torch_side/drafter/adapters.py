@@ -1,4 +1,5 @@
-"""Configs of other toolkits' drafters, as DeepSpec's, which the rest of the package reads.
+"""Configs of other toolkits' drafters, as DeepSpec's, which the rest of the package reads. EAGLE-3's are in
+`eagle_adapter.py`.
 
 z-lab and SpecForge write `DFlashDraftModel`: the same layers and names of tensors as DeepSpec's DFlash, but
 `block_size` counts the anchor, layers and mask token stand under `dflash_config`, and embedding and LM head
@@ -7,27 +8,27 @@ are the target's. Layer ids count alike: the outputs of those decoder layers.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from ...errors import FormatError
 from ...files.reader import Reader
+from .eagle_adapter import eagle3_as_deepspec, is_eagle3
 
 DFLASH = "DFlashDraftModel"
 
 
-def as_deepspec(document: Any, where: str) -> Any:
+def as_deepspec(document: Any, where: str, names: Collection[str] = (), layers: int | None = None) -> Any:
     """The config under DeepSpec's names, where it is one of another toolkit that is read; else as it is.
 
+    `names`: the tensors that come with it, under our names; `layers`: how many the target has, where known.
     Raises `FormatError` for what these drafters can have and ours do not compute.
     """
+    if is_eagle3(document):
+        return eagle3_as_deepspec(document, where, names, layers)
     named = document.get("architectures") if isinstance(document, dict) else None
     if not isinstance(named, list) or named[:1] != [DFLASH]:
         return document
-    if "speculators_model_type" in document:
-        raise FormatError(
-            f"{where}: a checkpoint of speculators, with an LM head and a numbering of layers of its own, is "
-            "not read; give the drafter in DeepSpec's or z-lab's layout"
-        )
     own = Reader(document, where, FormatError).mapping("dflash_config")
     for key in ("causal", "use_swa", "sample_from_anchor", "attention_value_scale"):
         if own.get(key):

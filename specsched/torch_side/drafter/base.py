@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...errors import SpecschedError
-from ..target.decoder import RMSNorm, Target, frequencies, rotate
+from ..target.decoder import RMSNorm, Target, frequencies, rotate, scaled
 from .config import DrafterConfig
 from .heads import ConfidenceHead, MarkovHead
 
@@ -84,8 +84,8 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(input_width, c.num_key_value_heads * c.head_dim, bias=False)
         self.v_proj = nn.Linear(input_width, c.num_key_value_heads * c.head_dim, bias=False)
         self.o_proj = nn.Linear(c.num_attention_heads * c.head_dim, c.hidden_size, bias=False)
-        self.q_norm = RMSNorm(c.head_dim, c.rms_norm_eps)
-        self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps)
+        self.q_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else nn.Identity()
 
     def keys_values(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """x[..., t, width] -> keys and values [..., kv heads, t, head_dim], keys normed and rotated."""
@@ -212,21 +212,26 @@ class Drafter(nn.Module):
     # --- the frozen half, shared with the target ------------------------------------------------------------
 
     def attach(self, embed_weight: Tensor, head_weight: Tensor) -> None:
-        """Use these as frozen embedding and LM head, both [V, d] (the target's own, or a checkpoint's
-        copy).
+        """Use these as frozen embedding [V, d] and LM head [V, d] (the target's own, or a checkpoint's
+        copy); a head of the drafter's own (`own_head`) has the rows of its draft vocabulary, [Vd, d].
         """
         c = self.config
-        for name, weight in (("embedding", embed_weight), ("LM head", head_weight)):
-            if tuple(weight.shape) != (c.vocab_size, c.hidden_size):
+        rows = (c.draft_vocab_size or c.vocab_size) if c.own_head else c.vocab_size
+        for name, weight, wanted in (
+            ("embedding", embed_weight, c.vocab_size),
+            ("LM head", head_weight, rows),
+        ):
+            if tuple(weight.shape) != (wanted, c.hidden_size):
                 raise SpecschedError(
                     f"the {name} is {list(weight.shape)} but the drafter wants "
-                    f"[{c.vocab_size}, {c.hidden_size}]; this drafter belongs to another target"
+                    f"[{wanted}, {c.hidden_size}]; this drafter belongs to another target"
                 )
         like = self.fc.weight
         embed_weight = embed_weight.detach().to(like)
         self.embed_tokens = nn.Embedding.from_pretrained(embed_weight, freeze=True)
         head_weight = head_weight.detach().to(like)
-        self.head_weight = head_weight if self.draft_ids is None else head_weight[self.draft_ids]
+        whole = self.draft_ids is None or c.own_head
+        self.head_weight = head_weight if whole else head_weight[self.draft_ids]
 
     def attach_target(self, target: Target) -> None:
         """`attach` with the target's weights (no copy where device and dtype agree)."""
@@ -236,13 +241,19 @@ class Drafter(nn.Module):
         """The trained tensors by DeepSpec name, without embedding and LM head."""
         return {k: v for k, v in self.state_dict().items() if not k.startswith("embed_tokens.")}
 
+    def held_state(self) -> dict[str, Tensor]:
+        """`own_state`, with the embedding and the LM head where they are the drafter's own."""
+        c = self.config
+        own = {"embed_tokens.weight": self.embed_tokens.weight} if c.own_embedding else {}
+        return self.own_state() | own | ({"lm_head.weight": self.head_weight} if c.own_head else {})
+
     def own_parameters(self) -> list[nn.Parameter]:
         """The trainable parameters."""
         return [p for name, p in self.named_parameters() if not name.startswith("embed_tokens.")]
 
     def memory(self) -> dict[str, int]:
         """{weight_bytes, kv_bytes_per_token}: its own tensors, and keys and values of a token of context."""
-        c, own = self.config, self.own_parameters()
+        c, own = self.config, list(self.held_state().values())
         width = max((p.element_size() for p in own), default=0)
         return {
             "weight_bytes": sum(p.numel() * p.element_size() for p in own),
@@ -299,6 +310,7 @@ class Drafter(nn.Module):
     def rope(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin [..., head_dim / 2] at int64 positions, computed in float32."""
         frequency = frequencies(self.config.rope_theta, self.config.head_dim, positions.device)
+        frequency = scaled(frequency, self.config.rope_scaling)
         angle = positions.float().unsqueeze(-1) * frequency.float()
         dtype = self.fc.weight.dtype
         return angle.cos().to(dtype), angle.sin().to(dtype)

@@ -13,9 +13,29 @@ from typing import Any
 from ...errors import FormatError, is_whole, quoted
 from ...files.guard import reading
 from ...files.reader import Reader, kind_of
+from ..target.config import ROPE_SCALING, read_rope_scaling
 
 HEAD_TYPES = ("none", "vanilla", "gated", "rnn")
+FEATURE_NORMS = ("none", "whole", "each")
 KINDS = {"Qwen3DSparkModel": "dspark", "Qwen3DFlashModel": "dflash", "Qwen3Eagle3Model": "eagle3"}
+EAGLE3 = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "Eagle3Qwen3ForCausalLM")
+FOREIGN = ("DFlashDraftModel", *EAGLE3)
+"""Architectures of other toolkits, which `adapters.py` brings to these."""
+_EAGLE3_ONLY = {
+    "qk_norm": True,
+    "norm_before_residual": False,
+    "feature_norm": "none",
+    "norm_feedback": False,
+}
+_OWN_KEYS = {
+    "draft_vocab_size": None,
+    "shared_embeddings": False,
+    "confidence_draft_stats": False,
+    "own_embedding": False,
+    "own_head": False,
+    **_EAGLE3_ONLY,
+}
+"""Keys that DeepSpec does not know, with what they are in its own drafters; written where they differ."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +48,15 @@ class DrafterConfig:
     `shared_embeddings`: the file holds no `embed_tokens` and `lm_head`; they are the target's own.
     `confidence_draft_stats`: the confidence head also sees the entropy and the largest probability of the
     draft distribution at its position (functions of the context and of the tokens before it).
+    `own_embedding`, `own_head`: the file holds an embedding [V, d], an LM head [Vd, d], of its own even where
+    the rest is shared.
+
+    `rope_scaling`: as in `TargetConfig`.
+
+    Of Eagle3 drafters only: `qk_norm`: queries and keys are normed (DeepSpec's and Qwen3's are, Llama's are
+    not). `norm_before_residual`: the layer's residual is the normed feature. `feature_norm`: features are
+    normed before `fc`, "whole" as one vector or "each" layer by itself. `norm_feedback`: the next step's
+    feature is the layer's output after the final norm (EAGLE 3.1), not before it.
     """
 
     kind: str
@@ -51,6 +80,13 @@ class DrafterConfig:
     draft_vocab_size: int | None = None
     shared_embeddings: bool = False
     confidence_draft_stats: bool = False
+    rope_scaling: tuple[float, float, float, float] | None = None
+    own_embedding: bool = False
+    own_head: bool = False
+    qk_norm: bool = True
+    norm_before_residual: bool = False
+    feature_norm: str = "none"
+    norm_feedback: bool = False
 
     def __post_init__(self) -> None:
         def need(ok: bool, message: str) -> None:
@@ -89,6 +125,15 @@ class DrafterConfig:
             f"a {self.kind} drafter has no Markov head; set markov_rank 0",
         )
         need(
+            self.feature_norm in FEATURE_NORMS,
+            f"feature_norm {self.feature_norm!r} is none of {', '.join(FEATURE_NORMS)}",
+        )
+        plain = all(getattr(self, name) == default for name, default in _EAGLE3_ONLY.items())
+        need(
+            self.kind == "eagle3" or plain,
+            f"a {self.kind} drafter has none of {', '.join(_EAGLE3_ONLY)}; leave them out",
+        )
+        need(
             0 <= self.mask_token_id < self.vocab_size,
             f"mask_token_id {self.mask_token_id} is outside the vocabulary of {self.vocab_size}",
         )
@@ -105,19 +150,18 @@ class DrafterConfig:
     def to_dict(self) -> dict[str, Any]:
         """The DeepSpec `config.json`, with our own keys under `specsched`."""
         architecture = next(a for a, kind in KINDS.items() if kind == self.kind)
-        own = {
-            name: getattr(self, name)
-            for name in ("draft_vocab_size", "shared_embeddings", "confidence_draft_stats")
-            if getattr(self, name) not in (None, False)
-        }
+        own = {n: getattr(self, n) for n, default in _OWN_KEYS.items() if getattr(self, n) != default}
         document = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name in ("kind", "draft_vocab_size", "shared_embeddings", "confidence_draft_stats", "rope_theta"):
+        for name in ("kind", "rope_theta", "rope_scaling", *_OWN_KEYS):
             del document[name]
+        rope: dict[str, Any] = {"rope_theta": self.rope_theta, "rope_type": "default"}
+        if self.rope_scaling is not None:
+            rope |= {"rope_type": "llama3", **dict(zip(ROPE_SCALING, self.rope_scaling, strict=True))}
         document |= {
             "architectures": [architecture],
             "model_type": "qwen3",
             "target_layer_ids": list(self.target_layer_ids),
-            "rope_parameters": {"rope_theta": self.rope_theta, "rope_type": "default"},
+            "rope_parameters": rope,
             "attention_bias": False,
             "hidden_act": "silu",
             "tie_word_embeddings": False,
@@ -142,18 +186,14 @@ class DrafterConfig:
         if architecture not in KINDS:
             raise FormatError(
                 f"{where}: architecture {architecture!r} is not a drafter we read "
-                f"({', '.join(KINDS)}); is it a target model's folder?"
+                f"({', '.join((*KINDS, *FOREIGN))}); is it a target model's folder?"
             )
         if document.get("attention_bias"):
             raise FormatError(f"{where}: attention_bias is true; drafters with biases are not supported")
         types = document.get("layer_types") or []
         if not isinstance(types, list) or any(t != "full_attention" for t in types):
             raise FormatError(f"{where}: layer_types has sliding attention; only full_attention is supported")
-        rope = read.block("rope_parameters") or Reader({}, where, FormatError)
-        if rope.document.get("rope_type", "default") != "default":
-            raise FormatError(
-                f"{where}: rope_type {quoted(rope.document['rope_type'])}; only 'default' is supported"
-            )
+        rope = read.block("rope_parameters") or read.block("rope_scaling") or Reader({}, where, FormatError)
         own = read.mapping("specsched")
         known = {f.name: f for f in fields(cls)}
         values: dict[str, Any] = {"kind": KINDS[architecture]}
@@ -164,6 +204,7 @@ class DrafterConfig:
                 values[name] = own[name]
         source = rope if rope.has("rope_theta") else read
         values["rope_theta"] = source.number("rope_theta", 1e6, 1.0, most=1e12)
+        values["rope_scaling"] = read_rope_scaling(rope)
         _check_types(values, where)
         if KINDS[architecture] == "eagle3" and "block_size" not in values:
             values["block_size"] = read.integer("ttt_length", 7, 1, 127)
@@ -201,8 +242,7 @@ _MAY_BE_ZERO = ("mask_token_id", "markov_rank", "num_target_layers")
 _SWITCHES = (
     "enable_confidence_head",
     "confidence_head_with_markov",
-    "shared_embeddings",
-    "confidence_draft_stats",
+    *(name for name, default in _OWN_KEYS.items() if isinstance(default, bool)),
 )
 
 
@@ -219,6 +259,8 @@ def _check_types(values: dict[str, Any], where: str) -> None:
         values["rms_norm_eps"] = read.number("rms_norm_eps", most=1.0)
     if "markov_head_type" in values:
         read.text("markov_head_type", choices=HEAD_TYPES)
+    if "feature_norm" in values:
+        read.text("feature_norm", choices=FEATURE_NORMS)
     ids = values.get("target_layer_ids", ())
     if not isinstance(ids, list | tuple) or len(ids) > 1000:
         raise read.fail("target_layer_ids", f"is {kind_of(ids)}; it must be a list of up to 1000 layers")

@@ -29,7 +29,7 @@ from .base import (
     TeacherBatch,
     peak_confidence,
 )
-from .checkpoint import read_checkpoint, write_checkpoint
+from .checkpoint import EMBEDDING, HEAD, check_tensors, fill, open_checkpoint, write_checkpoint
 from .config import DrafterConfig
 from .heads import ConfidenceHead, draft_stats, make_markov_head
 
@@ -261,16 +261,37 @@ def load_drafter(
     dtype: torch.dtype | None = None,
     block_size: int | None = None,
 ) -> Drafter:
-    """Load a drafter ready to run on `target`'s device: a folder in DeepSpec layout, or a bundled model's
-    name.
+    """Load a drafter ready to run on `target`'s device: a folder in DeepSpec's layout or one of those that
+    `adapters.py` reads, or a bundled model's name.
 
-    A file without `embed_tokens` and `lm_head` takes them from the target. `dtype` defaults to the target's.
+    A file without `embed_tokens` or `lm_head` takes them from the target. `dtype` defaults to the target's;
+    weights are read a tensor at a time, so that the peak is one copy of them in `dtype` and one tensor.
     `block_size` drafts fewer (or more) tokens than the drafter was trained for.
     Raises FormatError when the file does not hold what its config promises.
     """
-    config, draft_ids, state, where = read_checkpoint(name_or_path)
+    checkpoint = open_checkpoint(name_or_path, target.config.num_hidden_layers)
+    _check_target(checkpoint.config, target, checkpoint.where)
     if block_size is not None:
-        config = config.replace(block_size=block_size)
+        checkpoint = checkpoint._replace(config=checkpoint.config.replace(block_size=block_size))
+    config, dtype = checkpoint.config, dtype or target.dtype
+    with torch.device("meta"):  # shapes first: nothing of the config's size is allocated before they fit
+        drafter = _kinds()[config.kind](config, checkpoint.draft_ids)
+    check_tensors(checkpoint, {k: v.shape for k, v in drafter.own_state().items()})
+    drafter.where = f"{checkpoint.where} on {target.where}"  # either may be damaged
+    held = fill(drafter, checkpoint, target.device, dtype)
+    if drafter.draft_ids is not None:
+        drafter.draft_ids = drafter.draft_ids.to(target.device)
+    theirs = target.embed_tokens.weight
+    embed = held.get(EMBEDDING, theirs)
+    if embed.dtype == theirs.dtype and torch.equal(embed, theirs):
+        embed = theirs  # most checkpoints' own embedding is a copy of it
+        drafter.config = config.replace(own_embedding=False)
+    drafter.attach(embed, held.get(HEAD, target.lm_head.weight))
+    return drafter.eval().requires_grad_(False)
+
+
+def _check_target(config: DrafterConfig, target: Target, where: str) -> None:
+    """Refuse a drafter of another target."""
     if config.num_target_layers and config.num_target_layers != target.config.num_hidden_layers:
         raise FormatError(
             f"{where}: trained on a target of {config.num_target_layers} layers, this one has "
@@ -282,45 +303,12 @@ def load_drafter(
             f"{where}: target_layer_ids names layer {deepest}, and the target has "
             f"{target.config.num_hidden_layers}; load the target it was trained on"
         )
-    if (
-        max(config.vocab_size, 1) != target.config.vocab_size
-        or config.hidden_size != target.config.hidden_size
-    ):
+    if config.vocab_size != target.config.vocab_size or config.hidden_size != target.config.hidden_size:
         raise FormatError(
             f"{where}: vocabulary {config.vocab_size} and hidden size {config.hidden_size}, the target's are "
             f"{target.config.vocab_size} and {target.config.hidden_size}; this drafter belongs to another "
             "target"
         )
-    with torch.device("meta"):  # shapes first: nothing of the config's size is allocated before they fit
-        shapes = {k: v.shape for k, v in _kinds()[config.kind](config, draft_ids).own_state().items()}
-    _check_state(shapes, state, where)
-    drafter = _kinds()[config.kind](config, draft_ids)
-    drafter.where = f"{where} on {target.where}"  # either may be damaged
-    embed, head = state.pop("embed_tokens.weight", None), state.pop("lm_head.weight", None)
-    drafter.load_state_dict(state, strict=False)
-    drafter = drafter.to(device=target.device, dtype=dtype or target.dtype)
-    if embed is not None and head is not None:
-        drafter.attach(embed.to(target.device), head.to(target.device))
-    elif config.shared_embeddings:
-        drafter.attach_target(target)
-    else:
-        raise FormatError(f"{where}: embed_tokens or lm_head is missing and the config does not share them")
-    return drafter.eval().requires_grad_(False)
-
-
-def _check_state(expected: dict[str, torch.Size], state: dict[str, Tensor], where: str) -> None:
-    """Refuse a file that does not hold exactly the tensors its config promises (embedding and head aside)."""
-    held = state.keys() - {"embed_tokens.weight", "lm_head.weight"}
-    for key in sorted(expected.keys() ^ held):
-        problem = "is missing" if key in expected else "is not one this drafter has"
-        raise FormatError(
-            f"{where}: tensor {key!r} {problem}; config.json and weights do not belong together"
-        )
-    for key, shape in expected.items():
-        if state[key].shape != shape:
-            raise FormatError(
-                f"{where}: tensor {key!r} is {list(state[key].shape)}, config says {list(shape)}"
-            )
 
 
 def save_drafter(
@@ -331,12 +319,14 @@ def save_drafter(
     notes: dict[str, Any] | None = None,
 ) -> None:
     """Write `config.json` + `model.safetensors`, atomically. With `share_embeddings=False` the file is a
-    whole
-    DeepSpec checkpoint (only possible without a draft vocabulary); `notes` go under `specsched.notes`."""
+    whole DeepSpec checkpoint (only possible without a draft vocabulary, or with a head of its own); what is
+    the drafter's own is written always. `notes` go under `specsched.notes`."""
     state = drafter.own_state()
     config = drafter.config.replace(shared_embeddings=share_embeddings)
-    if not share_embeddings:
-        if drafter.draft_ids is not None:
-            raise FormatError("a drafter with a reduced draft vocabulary cannot carry its own LM head")
-        state |= {"embed_tokens.weight": drafter.embed_tokens.weight, "lm_head.weight": drafter.head_weight}
+    if not share_embeddings and drafter.draft_ids is not None and not config.own_head:
+        raise FormatError("a drafter with a reduced draft vocabulary cannot carry the target's LM head")
+    if config.own_embedding or not share_embeddings:
+        state[EMBEDDING] = drafter.embed_tokens.weight
+    if config.own_head or not share_embeddings:
+        state[HEAD] = drafter.head_weight
     write_checkpoint(folder, config, drafter.draft_ids, state, dtype, notes)

@@ -62,10 +62,14 @@ class Answers:
 
 
 def drafter_digest(drafter: Drafter) -> str:
-    """SHA-256 over the drafter's own tensors, by name, in float32."""
+    """SHA-256 over the drafter's own tensors, by name, in float32, and what else decides the drafts of one
+    with a head of its own."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(drafter.own_state().items()):
+    for name, tensor in sorted(drafter.held_state().items()):
         digest.update(name.encode() + tensor.detach().float().cpu().contiguous().numpy().tobytes())
+    if drafter.config.own_head:
+        ids = [] if drafter.draft_ids is None else drafter.draft_ids.tolist()
+        digest.update(json.dumps([drafter.config.to_dict(), ids]).encode())
     return digest.hexdigest()
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from ...errors import FormatError, SpecschedError
 from ...files import read_json
 from ...profile.shapes import ModelShape
+from ..drafter.adapters import as_deepspec
 from ..drafter.base import peak_confidence
 from ..drafter.config import DrafterConfig
 from ..drafter.dspark import DFlash, DSpark, _Layer
@@ -79,7 +80,8 @@ def config_for(drafter: str | None, shape: ModelShape, block_size: int | None) -
             f"no drafter at {drafter!r}; --drafter is a folder with a config.json, or such a file: the "
             "drafter is built from it with random weights"
         )
-    config = DrafterConfig.from_dict(read_json(path, FormatError), str(path))
+    document = as_deepspec(read_json(path, FormatError), str(path), layers=shape.layers)
+    config = DrafterConfig.from_dict(document, str(path))
     if config.kind not in ("dspark", "dflash"):
         raise SpecschedError(
             f"{path}: a {config.kind} drafter runs once per token, which is not timed here; give a dspark or "

@@ -51,15 +51,20 @@ def frequencies(theta: float, head_dim: int, device: torch.device | str | None =
     return theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float64, device=device) / head_dim)
 
 
+def scaled(frequency: Tensor, scaling: tuple[float, float, float, float] | None) -> Tensor:
+    """Frequencies with Llama 3.1's scaling (`TargetConfig.rope_scaling`), None leaves them."""
+    if scaling is None:
+        return frequency
+    factor, low, high, context = scaling
+    wavelength = 2 * math.pi / frequency
+    smooth = ((context / wavelength - low) / (high - low)).clamp(0, 1)
+    return (1 - smooth) * frequency / factor + smooth * frequency
+
+
 def rope_frequencies(config: TargetConfig, device: torch.device | str = "cpu") -> Tensor:
     """`frequencies` of a target, Llama 3.1's scaling applied, float32[head_dim / 2]."""
     frequency = frequencies(config.rope_theta, config.head_dim, "cpu")
-    if config.rope_scaling is not None:
-        factor, low, high, context = config.rope_scaling
-        wavelength = 2 * math.pi / frequency
-        smooth = ((context / wavelength - low) / (high - low)).clamp(0, 1)
-        frequency = (1 - smooth) * frequency / factor + smooth * frequency
-    return frequency.to(device=device, dtype=torch.float32)
+    return scaled(frequency, config.rope_scaling).to(device=device, dtype=torch.float32)
 
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]

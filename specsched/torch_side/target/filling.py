@@ -37,7 +37,7 @@ def filled_target(
         target = Target(config, tokenizer)
     target.where = str(source)
     for name, tensor in tensors:
-        if not _finite(tensor):
+        if not finite(tensor):
             raise SpecschedError(f"{source}: tensor {name!r} holds NaN or infinity; fetch the weights again")
         # A copy always: what is read may be a view of the file, which others may write over.
         own = torch.empty(tensor.shape, device=device, dtype=dtype).copy_(tensor)
@@ -49,7 +49,7 @@ def filled_target(
     return target._apply(lambda tensor: tensor).eval()
 
 
-def _finite(tensor: Tensor) -> bool:
+def finite(tensor: Tensor) -> bool:
     """Whether all values are finite; `isfinite` would make copies of the tensor."""
     low, high = tensor.aminmax()
     return bool(low.isfinite()) and bool(high.isfinite())

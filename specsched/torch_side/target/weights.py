@@ -19,7 +19,7 @@ from ...files.disk import bundled_dir, read_json
 from ...files.guard import reading
 from ...files.output import atomic_write, write_json
 from ...files.reader import Reader, kind_of
-from .config import TargetConfig
+from .config import TargetConfig, read_rope_scaling
 from .decoder import Target
 from .filling import check_shapes, filled_target, stream_safetensors
 from .gguf_header import check_header
@@ -91,7 +91,7 @@ def read_config(path: Path) -> TargetConfig:
         tie_word_embeddings=_truth(read, "tie_word_embeddings"),
         eos_token_ids=_ends(read, sizes["vocab_size"]),
         name=read.text("name", path.parent.name),
-        rope_scaling=_rope_scaling(path, rope),
+        rope_scaling=read_rope_scaling(rope),
     )
 
 
@@ -123,21 +123,6 @@ def _ends(read: Reader, vocabulary: int) -> tuple[int, ...]:
         if not is_whole(token, 0, vocabulary - 1):
             raise read.fail("eos_token_id", f"is {quoted(given)}; ids of this model are 0..{vocabulary - 1}")
     return tuple(ids)
-
-
-def _rope_scaling(path: Path, rope: Reader) -> tuple[float, float, float, float] | None:
-    kind = rope.document.get("rope_type") or rope.document.get("type") or "default"
-    if kind == "default":
-        return None
-    if kind != "llama3":
-        raise SpecschedError(
-            f"{path}: rope_type {quoted(kind)} is not supported, only 'default' and 'llama3'"
-        )
-    keys = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-    factor, low, high, context = (rope.number(k, minimum=1e-6, most=1e9) for k in keys)
-    if high <= low:
-        raise rope.fail("high_freq_factor", f"is {high:g}; it must be above low_freq_factor, {low:g}")
-    return factor, low, high, context
 
 
 def read_folder(
