@@ -11,6 +11,7 @@ a draft may be and still be cut: near 0 nothing is ever trimmed, above 1 everyth
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ def last_pass(profile: StepProfile) -> float:
     return last if profile.eager is None else max(last, float(profile.eager.x[-1]))
 
 
+@lru_cache(maxsize=16)  # of profiles themselves: every run under one asks again
 def trimming(profile: StepProfile, block_size: int | None = None) -> str | None:
     """The sentence for a profile by which nothing is ever trimmed, or by artefact; None where all is well.
 

@@ -278,9 +278,10 @@ class _Means:
         verified, accepted = self.verified.sum() / total, self.accepted.sum() / total
         emitted = self.tokens.sum() / total
         rows = result.replay.survival[:: max(1, len(result.replay.survival) // MOST_REPLAYS)]
-        falling = np.sort(rows, axis=None)[::-1]
-        least = float(falling[min(int(verified * len(rows)), len(falling) - 1)])
-        near = [float((falling >= least * factor).sum()) / len(rows) for factor in (1 / AROUND, AROUND)]
+        values = rows.reshape(-1)
+        place = max(len(values) - 1 - int(verified * len(rows)), 0)  # of the last verified, rising
+        least = float(np.partition(values, place)[place])
+        near = [float((values >= least * factor).sum()) / len(rows) for factor in (1 / AROUND, AROUND)]
         density = (near[0] - near[1]) / (2.0 * float(np.log(AROUND)))
         of_tokens, of_verified = self._influence(self.tokens), self._influence(self.verified)
         more = density * (step - of_tokens / emitted)
