@@ -163,3 +163,8 @@ def test_runs_of_a_latency_pair_may_come_as_one_text():
     assert profile.seconds(8, 8, 0) == pytest.approx(0.008, rel=1e-9)
     with pytest.raises(FormatError, match="is not PATH:BATCH:INPUT:OUTPUT"):
         formats.read(DATA / "vllm_latency_short.json", batch_size=8, output_len=64, runs="long.json")
+
+
+def test_a_draft_of_seconds_is_told_by_the_file_it_is_in(tmp_path):
+    (tmp_path / "draft.csv").write_text("num_reqs,median_ms\n1,0.9\n4,42949672960\n")
+    refuse(DATA / "vllm_verify.csv", "draft.csv: .* check the unit", draft=tmp_path / "draft.csv")

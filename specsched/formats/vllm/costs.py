@@ -16,7 +16,7 @@ from ...errors import FormatError, plain
 from ...files.output import atomic_write
 from ...profile import StepProfile
 from ..document import Hints, build, ceil_steps, curve, imported
-from ..opened import Opened, open_file
+from ..opened import LONGEST_STEP, Opened, open_file
 from ..values import numbers, step_seconds, whole
 
 VERIFY = frozenset({"batch_tokens", "median_ms"})
@@ -94,6 +94,11 @@ def _draft_table(opened: Opened, hints: Hints) -> dict[str, Any]:
         )
     sizes, ms = _columns(opened, "num_reqs")
     said = next((found[1] for one in opened.comments if (found := _BLOCK_COMMENT.search(one))), 7)
+    if ms.max() / 1e3 > LONGEST_STEP:
+        raise FormatError(
+            f"{opened.path}: median_ms: a draft of {ms.max() / 1e3:.4g} s; no drafter takes that long, "
+            "check the unit"
+        )
     return draft_curve(sizes, ms, int(hints.get("block_size") or said), hints.get("drafter"))
 
 
