@@ -1,4 +1,4 @@
-"""What a profile, trace or calibration holds and what is wrong with it, as one plain dictionary for each.
+"""What a profile, trace, calibration or drafter holds and what is wrong with it, a plain dictionary for each.
 
 Every dictionary has "kind", "name", "warnings" (what every answer built on the file must say) and "lint"
 (findings that deserve a look). Pictures of the same files are made by `report`.
@@ -19,6 +19,7 @@ from .documents.inspection import (
     AcceptanceInspection,
     BenchmarkInspection,
     CalibrationInspection,
+    DrafterInspection,
     DraftShare,
     Inspection,
     Lengths,
@@ -28,6 +29,7 @@ from .documents.inspection import (
     TraceInspection,
 )
 from .errors import FormatError, SpecschedError
+from .extras import extra_module
 from .files.disk import bundled_dir, bundled_names, read_json, resolve
 from .files.kind import kind_of_file
 from .profile import StepProfile
@@ -68,8 +70,8 @@ def load_any(name: str | os.PathLike[str]) -> StepProfile | Trace | Calibration:
 
 
 def inspect_file(name: str | os.PathLike[str]) -> Inspection:
-    """What the file (or bundled name) holds; raises SpecschedError."""
-    return inspect_object(load_any(name))
+    """What the file, a drafter's folder, or what has the bundled name holds; raises SpecschedError."""
+    return inspect_drafter(name) if is_model(name) else inspect_object(load_any(name))
 
 
 @overload
@@ -85,6 +87,19 @@ def inspect_object(held: StepProfile | Trace | Calibration) -> Inspection:
     if isinstance(held, StepProfile):
         return inspect_profile(held)
     return inspect_trace(held) if isinstance(held, Trace) else inspect_calibration(held)
+
+
+def is_model(name: str | os.PathLike[str]) -> bool:
+    """Whether this is a model's folder, or a bundled one's name."""
+    path = Path(name)
+    bare = path.parent == Path() and not os.path.exists(path)
+    return os.path.isfile((bundled_dir("models") / path if bare else path) / "config.json")
+
+
+def inspect_drafter(name: str | os.PathLike[str]) -> DrafterInspection:
+    """What a drafter's folder, or the bundled one of that name, holds; raises SpecschedError."""
+    module = extra_module("specsched.torch_side.drafter.describe", "torch", "inspecting a drafter")
+    return cast(DrafterInspection, module.describe(name))
 
 
 def find(name: str | os.PathLike[str]) -> Path:

@@ -20,8 +20,8 @@ from .output import command_line, echo, print_json, warn, wrote
 @json_option
 @out_option
 def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None) -> None:
-    """What a profile, trace, calibration, acceptance or benchmark file holds, what is wrong with it, and its
-    picture.
+    """What a profile, trace, calibration, acceptance or benchmark file, or a drafter's folder, holds, what is
+    wrong with it, and its picture.
 
     FILE is a path or a bundled name; without it the bundled names are listed.
 
@@ -30,18 +30,24 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
       specsched inspect
       specsched inspect h100-sxm_qwen3-8b_bf16_tp1 --plot profile.png
       specsched inspect chat.parquet
+      specsched inspect ./drafter
     """
     if file is None:
         _list(as_json)
         return
     from ..files.kind import kind_of_file
-    from ..inspection import find, inspect_object, load_any
+    from ..inspection import find, inspect_drafter, inspect_object, is_model, load_any
 
-    path = find(file)
-    kind = kind_of_file(path)
+    model = is_model(file)
+    path = Path(file) if model else find(file)
+    kind = "drafter" if model else kind_of_file(path)
     foreign = _foreign(path) if kind is None else None
     runs = _benchmark(path) if kind is None and foreign is None else None
-    if runs is not None:
+    held: Any
+    found: Any
+    if model:
+        held, found = None, inspect_drafter(file)
+    elif runs is not None:
         held, found = runs
     elif kind == "acceptance" or (foreign is not None and foreign.kind == "acceptance"):
         held, found = _acceptance(path)

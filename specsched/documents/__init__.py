@@ -24,6 +24,7 @@ from .inspection import (
     AcceptanceInspection,
     BenchmarkInspection,
     CalibrationInspection,
+    DrafterInspection,
     ProfileInspection,
     TraceInspection,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "AuditDocument",
     "BenchmarkInspection",
     "CalibrationInspection",
+    "DrafterInspection",
     "Explanation",
     "FitDocument",
     "LeakDocument",

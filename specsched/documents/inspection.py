@@ -1,4 +1,4 @@
-"""What `inspect --json` prints of a profile, a trace, a calibration or acceptance rates."""
+"""What `inspect --json` prints of a profile, a trace, a calibration, acceptance rates or a drafter."""
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -164,4 +164,33 @@ class BenchmarkInspection(TypedDict):
     lint: Findings
 
 
-Inspection = ProfileInspection | TraceInspection | CalibrationInspection | AcceptanceInspection
+class DrafterInspection(TypedDict):
+    """What a drafter's folder holds."""
+
+    kind: Literal["drafter"]
+    name: str
+    folder: str
+    drafter: Annotated[str, "dspark, dflash or eagle3"]
+    layout: Annotated[str, "whose layout the files have"]
+    block_size: Annotated[int, "drafts a step"]
+    hidden_size: int
+    vocab_size: int
+    draft_vocab_size: Annotated[int | None, "tokens it may draft; null: all"]
+    layers: int
+    target_layers: Annotated[int | None, "of the target it was trained on; null: not said"]
+    features: Annotated[list[int] | None, "layers of the target whose outputs it reads; null: default ones"]
+    confidence_head: bool
+    markov_head: str
+    norms: Annotated[list[str], "what is normed otherwise than in DeepSpec's"]
+    rope_scaled: bool
+    holds: Annotated[list[str], "embedding, LM head: its own, or a copy of the target's"]
+    parameters: Annotated[int, "in the files"]
+    dtypes: list[str]
+    file_bytes: int
+    warnings: Warnings
+    lint: Findings
+
+
+Inspection = (
+    ProfileInspection | TraceInspection | CalibrationInspection | AcceptanceInspection | DrafterInspection
+)

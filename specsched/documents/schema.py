@@ -24,6 +24,7 @@ from .inspection import (
     AcceptanceInspection,
     BenchmarkInspection,
     CalibrationInspection,
+    DrafterInspection,
     ProfileInspection,
     TraceInspection,
 )
@@ -46,6 +47,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
         CalibrationInspection,
         AcceptanceInspection,
         BenchmarkInspection,
+        DrafterInspection,
     ),
 }
 _PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}

@@ -13,9 +13,14 @@ Row = Mapping[str, Any]
 
 def inspection_text(found: Row) -> str:
     """Text of a dictionary of `specsched.inspection`, except calibrations (`calibration_text`)."""
-    body = {"profile": _profile, "trace": _trace, "acceptance": _acceptance, "benchmark": _runs}[
-        found["kind"]
-    ](found)
+    bodies = {
+        "profile": _profile,
+        "trace": _trace,
+        "acceptance": _acceptance,
+        "benchmark": _runs,
+        "drafter": _drafter,
+    }
+    body = bodies[found["kind"]](found)
     findings = [paragraph(text, "warning: ") for text in found["warnings"]]
     findings += [paragraph(text, "finding: ") for text in found["lint"]]
     return "\n\n".join([*body, "\n".join(findings) or "nothing to remark"])
@@ -89,6 +94,38 @@ def _profile(found: Row) -> list[str]:
         rows = [[count(row["requests"]), share(row["share"])] for row in few]
         blocks.append(grid(["requests", "drafting's share\nof a step"], rows))
     return blocks
+
+
+def _drafter(found: Row) -> list[str]:
+    few, features = found["draft_vocab_size"], found["features"]
+    first = (
+        f"{found['name']}: {found['drafter']} in the layout of {found['layout']}, "
+        f"{count(found['block_size'])} drafts a step."
+    )
+    facts = [
+        ("layers", f"{found['layers']} of width {count(found['hidden_size'])}"),
+        (
+            "reads",
+            "" if features is None else f"the outputs of the target's layers {', '.join(map(str, features))}",
+        ),
+        ("target", f"of {found['target_layers']} layers" if found["target_layers"] else ""),
+        ("drafts", f"{count(few)} of {count(found['vocab_size'])} tokens" if few else "all tokens"),
+        ("heads", _heads(found)),
+        ("normed", "; ".join(found["norms"])),
+        ("rotary", "scaled as Llama 3.1's" if found["rope_scaled"] else ""),
+        ("holds", f"{count(found['parameters'])} parameters in {', '.join(found['dtypes'])}{_also(found)}"),
+    ]
+    return [paragraph(first), _facts(_shown(facts))]
+
+
+def _heads(found: Row) -> str:
+    markov = "" if found["markov_head"] == "none" else f"Markov ({found['markov_head']})"
+    return ", ".join(filter(None, [markov, "confidence" if found["confidence_head"] else ""]))
+
+
+def _also(found: Row) -> str:
+    missing = [word for word in ("embedding", "LM head") if word not in found["holds"]]
+    return f"; {' and '.join(missing)}: the target's" if missing else ""
 
 
 def _range(found: Row) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -24,7 +26,10 @@ from eagle3_files import (  # noqa: E402
 from eagle3_reference import Reference  # noqa: E402
 from small_models import make_target  # noqa: E402
 
+from specsched.documents import shipped  # noqa: E402
 from specsched.errors import FormatError  # noqa: E402
+from specsched.inspection import inspect_file  # noqa: E402
+from specsched.report import inspection_text  # noqa: E402
 from specsched.torch_side.drafter.config import DrafterConfig  # noqa: E402
 from specsched.torch_side.drafter.dspark import load_drafter, save_drafter  # noqa: E402
 from specsched.torch_side.engine.answers import drafter_digest  # noqa: E402
@@ -191,6 +196,39 @@ def test_what_is_its_own_is_counted_and_told_apart(tmp_path: Path, target: Any) 
     other = load_drafter(written(tmp_path / "b", spec_forge(), tensors), target)
     later = load_drafter(written(tmp_path / "c", spec_forge(norm_output=True), tensors), target)
     assert len({drafter_digest(d) for d in (drafter, other, later)}) == 3
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_inspect_says_what_the_folder_holds(tmp_path: Path, target: Any, name: str) -> None:
+    config, layers = LAYOUTS[name]
+    tensors = tensors_of(config, embedding=True)
+    found = inspect_file(written(tmp_path, config, tensors))
+    jsonschema.Draft202012Validator(shipped("inspection")).validate(json.loads(json.dumps(found)))
+    drafter = load_drafter(tmp_path, target)
+    assert found["parameters"] == sum(t.numel() for t in tensors.values() if t.is_floating_point())
+    assert (found["drafter"], found["block_size"]) == ("eagle3", drafter.block_size)
+    assert found["draft_vocab_size"] == drafter.config.draft_vocab_size
+    assert found["holds"] == ["embedding", "LM head"]
+    if layers == DEFAULT:
+        assert found["features"] is None
+        assert "names no layers of the target" in found["lint"][0]
+    else:
+        assert found["features"] == [layer - 1 for layer in layers] == list(drafter.config.target_layer_ids)
+    text = " ".join(inspection_text(found).split())  # without line breaks
+    assert ("speculators" if "speculators_model_type" in config else "EAGLE, SpecForge") in text
+    assert ("queries and keys are not" in text) == (not drafter.config.qk_norm)
+    assert ("what feeds the next step is" in text) == drafter.config.norm_feedback
+    assert ("Llama 3.1" in text) == (drafter.config.rope_scaling is not None)
+
+
+def test_inspect_refuses_what_loading_refuses(tmp_path: Path) -> None:
+    written(tmp_path / "a", spec_forge(intermediate_size=21), tensors_of(spec_forge()))
+    with pytest.raises(FormatError, match=r"config says \[21, 16\]"):
+        inspect_file(tmp_path / "a")
+    made = inspect_file("tiny-eagle3")
+    assert (made["layout"], made["holds"], made["features"]) == ("DeepSpec", [], [0, 1, 2])
+    with pytest.raises(FormatError, match="is it a target model's folder"):
+        inspect_file("tiny-target")
 
 
 def test_the_number_of_drafts_is_the_toolkits(tmp_path: Path, target: Any) -> None:

@@ -60,6 +60,8 @@ class Checkpoint(NamedTuple):
     """Shapes of the weights under our names, embedding and LM head among them where the file holds them."""
     places: dict[Path, dict[str, str]]
     """The names of the weights in each file, by ours"""
+    dtypes: tuple[str, ...]
+    """What the weights are in the files: F32, BF16, ..."""
     where: str
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
@@ -91,7 +93,8 @@ def open_checkpoint(name_or_path: str | os.PathLike[str], layers: int | None = N
     shapes: dict[str, tuple[int, ...]] = {}
     places: dict[Path, dict[str, str]] = {}
     ids: list[tuple[str, Path, Tensor]] = []
-    for file, theirs, shape, tensor in _headers(folder):
+    kinds = set()
+    for file, theirs, shape, kind, tensor in _headers(folder):
         ours = rename(theirs)
         if tensor is not None:
             ids.append((theirs, file, tensor))
@@ -99,15 +102,16 @@ def open_checkpoint(name_or_path: str | os.PathLike[str], layers: int | None = N
             if ours in shapes:
                 raise FormatError(f"{file}: tensor {theirs!r} is held twice; remove one of its files")
             shapes[ours] = shape
+            kinds.add(kind)
             places.setdefault(file, {})[ours] = theirs
     document = as_deepspec(document, str(config_file), shapes, layers)
     config = DrafterConfig.from_dict(document, str(config_file))
     config, draft_ids = _draft_ids(config, ids, folder)
-    return Checkpoint(config, draft_ids, shapes, places, str(folder))
+    return Checkpoint(config, draft_ids, shapes, places, tuple(sorted(kinds)), str(folder))
 
 
-def _headers(folder: Path) -> Iterator[tuple[Path, str, tuple[int, ...], Tensor | None]]:
-    """File, name and shape of every tensor of a folder; draft ids come with their values."""
+def _headers(folder: Path) -> Iterator[tuple[Path, str, tuple[int, ...], str, Tensor | None]]:
+    """File, name, shape and dtype of every tensor of a folder; draft ids come with their values."""
     from safetensors import safe_open
 
     files = files_of(folder, "*.safetensors", FormatError)
@@ -127,7 +131,7 @@ def _headers(folder: Path) -> Iterator[tuple[Path, str, tuple[int, ...], Tensor 
                 values = held.get_tensor(name).clone() if name in (IDS, OFFSETS) else None
                 if values is None and name != MASK and kind not in FLOATS:
                     raise FormatError(f"{file}: tensor {name!r} holds {kind}, no floating-point numbers")
-                yield file, name, shape, values
+                yield file, name, shape, kind, values
 
 
 def _draft_ids(

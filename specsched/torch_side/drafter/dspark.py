@@ -29,7 +29,7 @@ from .base import (
     TeacherBatch,
     peak_confidence,
 )
-from .checkpoint import EMBEDDING, HEAD, check_tensors, fill, open_checkpoint, write_checkpoint
+from .checkpoint import EMBEDDING, HEAD, Checkpoint, check_tensors, fill, open_checkpoint, write_checkpoint
 from .config import DrafterConfig
 from .heads import ConfidenceHead, draft_stats, make_markov_head
 
@@ -274,9 +274,7 @@ def load_drafter(
     if block_size is not None:
         checkpoint = checkpoint._replace(config=checkpoint.config.replace(block_size=block_size))
     config, dtype = checkpoint.config, dtype or target.dtype
-    with torch.device("meta"):  # shapes first: nothing of the config's size is allocated before they fit
-        drafter = _kinds()[config.kind](config, checkpoint.draft_ids)
-    check_tensors(checkpoint, {k: v.shape for k, v in drafter.own_state().items()})
+    drafter = outline(checkpoint)
     drafter.where = f"{checkpoint.where} on {target.where}"  # either may be damaged
     held = fill(drafter, checkpoint, target.device, dtype)
     if drafter.draft_ids is not None:
@@ -288,6 +286,17 @@ def load_drafter(
         drafter.config = config.replace(own_embedding=False)
     drafter.attach(embed, held.get(HEAD, target.lm_head.weight))
     return drafter.eval().requires_grad_(False)
+
+
+def outline(checkpoint: Checkpoint) -> Drafter:
+    """The drafter of a checkpoint without memory, on the "meta" device.
+
+    Raises FormatError for tensors that are not those of the config, before anything of their size is made.
+    """
+    with torch.device("meta"):
+        drafter = _kinds()[checkpoint.config.kind](checkpoint.config, checkpoint.draft_ids)
+    check_tensors(checkpoint, {k: v.shape for k, v in drafter.own_state().items()})
+    return drafter
 
 
 def _check_target(config: DrafterConfig, target: Target, where: str) -> None:

@@ -22,6 +22,7 @@ from ...errors import FormatError, is_whole, quoted
 from ...files.reader import Reader, kind_of
 from .config import EAGLE3
 
+LAYERS = "eagle_aux_hidden_state_layer_ids"
 DEFAULT_BLOCK = 7  # drafts where the config names no number; EAGLE-3 drafts as many as it is asked for
 # Keys that change the computation, and what they must be where they are given.
 _PLAIN = {
@@ -58,6 +59,12 @@ def is_eagle3(document: Any) -> bool:
     first = named[0] if isinstance(named, list) and named else None
     own = first == "LlamaForCausalLM" and document.get("draft_vocab_size") is not None
     return "speculators_model_type" in document or first in EAGLE3 or own
+
+
+def names_layers(document: dict[str, Any]) -> bool:
+    """Whether a config of these layouts says which layers of the target are read."""
+    parts = (document, document.get("eagle_config"))
+    return any(isinstance(part, dict) and part.get(LAYERS) for part in parts)
 
 
 def tensor_name(name: str) -> str | None:
@@ -133,17 +140,16 @@ def _of_speculators(read: Reader) -> tuple[Reader, list[int] | None, dict[str, A
     if not read.has("norm_before_residual"):
         # speculators takes false where it is left out, vLLM true.
         raise read.fail("norm_before_residual", "is missing, and engines differ in what that means; add it")
-    ids = _ids(read, "eagle_aux_hidden_state_layer_ids")
+    ids = _ids(read, LAYERS)
     return decoder, None if ids is None else [i - 1 for i in ids], _switches(read)
 
 
 def _of_one_level(read: Reader) -> tuple[Reader, list[int] | None, dict[str, Any]]:
     eagle = read.block("eagle_config") or Reader({}, read.where, FormatError)
     _refuse_foreign(eagle, _PLAIN_EAGLE)
-    key = "eagle_aux_hidden_state_layer_ids"
-    above = _ids(read, key)
+    above = _ids(read, LAYERS)
     # At the top it is vLLM that reads them, and counts inputs.
-    ids = _ids(eagle, key) if above is None else [i - 1 for i in above]
+    ids = _ids(eagle, LAYERS) if above is None else [i - 1 for i in above]
     return read, ids, {**_switches(read), **_switches(eagle)}
 
 
@@ -192,11 +198,11 @@ def _ids(read: Reader, key: str) -> list[int] | None:
 
 def _default_ids(read: Reader, layers: int | None) -> list[int]:
     if layers is None:
-        raise read.fail("eagle_aux_hidden_state_layer_ids", "is missing, and they depend on the target")
+        raise read.fail(LAYERS, "is missing, and they depend on the target")
     ids = [1, layers // 2 - 1, layers - 4]
     if not 1 < ids[1] < ids[2]:
         raise read.fail(
-            "eagle_aux_hidden_state_layer_ids",
+            LAYERS,
             f"is missing, and a target of {layers} layers has no default ones (it takes 7)",
         )
     return ids
