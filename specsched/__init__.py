@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .planner.answer import answer
     from .planner.plan import plan
     from .profile import StepProfile, load_profile
-    from .simulator import SimResult, simulate
+    from .simulator import Limits, SimResult, simulate
     from .trace import Trace, load_trace, synthesise
     from .workload import Workload, load_workload
 
@@ -51,6 +51,7 @@ __version__ = VERSION
 
 __all__ = [
     "Calibration",
+    "Limits",
     "SimResult",
     "SpecschedError",
     "StepProfile",
@@ -69,6 +70,7 @@ __all__ = [
 
 _HOME = {
     "Calibration": "calibration",
+    "Limits": "simulator",
     "SimResult": "simulator",
     "SpecschedError": "errors",
     "StepProfile": "profile",

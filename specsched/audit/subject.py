@@ -117,21 +117,29 @@ def load(spec: str) -> Subject:
     if not colon or not name or not module:
         near = nearest(spec, schedule.POLICIES)
         raise PolicyError(f"{spec!r} is no policy to audit;{near} name MODULE:FUNCTION, or a bundled policy")
+    found = found_in_module(module, name)
+    return Subject(spec, _of_object(found) if hasattr(found, "plan") else found)
+
+
+def found_in_module(module: str, name: str) -> Any:
+    """The policy function, or the object with plan(), that MODULE:NAME is; a class is made without arguments.
+
+    MODULE is imported for it, from the working folder too. Raises PolicyError.
+    """
+    spec = f"{module}:{name}"
     if module.endswith(".py"):
         raise PolicyError(f"{spec!r} names a file; name its module: {module.removesuffix('.py')}:{name}")
     found = _attribute(module, name)
-    if hasattr(found, "plan"):
-        if isinstance(found, type):
-            try:
-                found = found()
-            except Exception as e:
-                raise PolicyError(
-                    f"{spec} cannot be made without arguments ({plain(str(e), 100)}); name an object of it"
-                ) from None
-        return Subject(spec, _of_object(found))
-    if not callable(found):
+    if hasattr(found, "plan") and isinstance(found, type):
+        try:
+            found = found()
+        except Exception as e:
+            raise PolicyError(
+                f"{spec} cannot be made without arguments ({plain(str(e), 100)}); name an object of it"
+            ) from None
+    if not hasattr(found, "plan") and not callable(found):
         raise PolicyError(f"{spec} is {type(found).__name__}, no function; it must be called as {SIGNATURE}")
-    return Subject(spec, found)
+    return found
 
 
 def _attribute(module: str, name: str) -> Any:

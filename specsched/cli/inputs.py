@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ..errors import SpecschedError
-from .values import Real, Whole
+from .values import Limit, Real, Whole
 
 if TYPE_CHECKING:
     from ..profile import StepProfile
@@ -89,7 +89,7 @@ fraction_option = click.option(
     default=0.95,
     show_default=True,
     metavar="F",
-    help="Share of requests that must reach the SLA.",
+    help="Share of requests that must get what is promised: the SLA and all limits at once.",
 )
 sla_option = click.option(
     "--sla", type=Real(above=0), metavar="S", help="Output tokens/s every user is promised."
@@ -102,14 +102,41 @@ tpot_option = click.option(
 )
 
 
+def _limit(name: str, what: str) -> Decorator:
+    return click.option(f"--{name}-ms", type=Limit(), metavar="MS[@SHARE]", help=what)
+
+
+# What is promised to every user, wherever something is: `promise` reads them.
+promise_group = (
+    sla_option,
+    tpot_option,
+    _limit(
+        "ttft",
+        "Longest time to the first token, prefill and the wait for a place in it; the engine prefills "
+        "then. Limits count together: a request is good when it keeps all of them and the SLA. With a "
+        "share, as in 500@0.99, a limit counts by itself: so many of all requests must keep it.",
+    ),
+    _limit("itl", "Longest pause between two deliveries of a request's tokens."),
+    _limit("e2e", "Longest time from arrival to the last token."),
+    fraction_option,
+)
+
+
 def promise(options: dict[str, Any]) -> None:
-    """Make `--tpot-ms` the SLA in `options`; refused beside `--sla`."""
+    """Make `--tpot-ms` the SLA in `options`, refused beside `--sla`, and `limits` of the limits given."""
     milliseconds = options.pop("tpot_ms")
-    if milliseconds is None:
-        return
-    if options["sla"] is not None:
-        raise click.UsageError("--sla and --tpot-ms say the same promise in two ways; give one of them")
-    options["sla"] = 1000.0 / milliseconds
+    if milliseconds is not None:
+        if options["sla"] is not None:
+            raise click.UsageError("--sla and --tpot-ms say the same promise in two ways; give one of them")
+        options["sla"] = 1000.0 / milliseconds
+    from ..simulator import Limits
+
+    given = {name: options.pop(f"{name}_ms") for name in ("ttft", "itl", "e2e")}
+    found = {name: limit for name, limit in given.items() if limit is not None}
+    options["limits"] = Limits(
+        **{f"{name}_seconds": limit.milliseconds / 1000.0 for name, limit in found.items()},
+        shares={name: limit.share for name, limit in found.items() if limit.share is not None},
+    )
 
 
 enabling_option = click.option(
@@ -303,9 +330,9 @@ def canonical_policies(policies: tuple[str, ...], block_size: int) -> list[str] 
     """The canonical names of the policies asked for, checked before any work; None for the default set."""
     if not policies:
         return None
-    from .. import schedule
+    from ..simulator.own import policy_of
 
-    names = [schedule.parse(spec, block_size) for spec in policies]
+    names = [policy_of(spec, block_size).name for spec in policies]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise SpecschedError(f"--policy {sorted(twice)[0]} is given twice; name every policy once")

@@ -17,20 +17,17 @@ from .values import Real, Whole
 @inputs.together(
     inputs.trace_option,
     inputs.profile_option,
-    inputs.sla_option,
-    inputs.tpot_option,
+    *inputs.promise_group,
     click.option("--rate", type=Real(above=0), metavar="R", help="Requests per second of the whole fleet."),
     click.option(
         "--arrivals",
         metavar="SPEC",
         help="poisson:RATE, gamma:RATE:CV or a file of arrivals; with --rate a file is scaled to that rate.",
     ),
-    click.option("--ttft-ms", type=Real(above=0), metavar="MS", help="Longest time to the first token."),
     click.option("--gpu-cost", type=Real(above=0), metavar="C", help="Cost of a GPU hour, in any currency."),
     click.option(
         "--currency", metavar="NAME", help="What --gpu-cost is in, for tables and the page; for example EUR."
     ),
-    inputs.fraction_option,
     inputs.policy_option,
     inputs.calibration_option,
     *inputs.serving_group,
@@ -98,7 +95,7 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
             rate=rate if workload is None else None,
             burstiness=burstiness,
             workload=workload,
-            ttft_ms=options["ttft_ms"],
+            limits=options["limits"],
             gpu_cost=options["gpu_cost"],
             fraction=options["sla_fraction"],
             policies=inputs.canonical_policies(options["policies"], given.trace.block_size),

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @inputs.together(
     inputs.trace_option,
-    inputs.sla_option,
-    inputs.tpot_option,
-    inputs.fraction_option,
+    *inputs.promise_group,
     inputs.profile_option,
     inputs.policy_option,
     click.option(
@@ -60,15 +58,16 @@ def simulate(ctx: click.Context, /, **options: Any) -> None:
     """How many users fit at a promised speed, and under which verification policy.
 
     With --sla S: the number of concurrent users one engine carries while 95% of requests (--sla-fraction)
-    get S tokens/s or more, for each policy. Without it, or with --arrivals, each policy is run at the loads
-    given.
+    get S tokens/s or more, for each policy, within the limits on their times where some are given
+    (--ttft-ms, --itl-ms, --e2e-ms). Without it, or with --arrivals, each policy is run at the loads given.
 
     \b
     Examples:
       specsched simulate --trace qwen3-4b-chat --sla 120
       specsched simulate --trace chat.parquet --sla 80 --profile my.json --out answer
       specsched simulate --trace math --policy lagged --policy fixed:3 --concurrency 1,8,64
-      specsched simulate --trace chat --arrivals poisson:12 --sla 60 --prefill chunked
+      specsched simulate --trace chat --arrivals poisson:12 --sla 60 --ttft-ms 400 --e2e-ms 9000
+      specsched simulate --trace qwen3-4b-chat --sla 100 --ttft-ms 300 --itl-ms 60@0.99
       specsched simulate --trace code --sla 100 --calibration none --json
       specsched simulate --trace chat.parquet --sla 80 --fail-under 20
     """
@@ -106,6 +105,7 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
             ),
             concurrency=options["concurrency"],
             sla_fraction=options["sla_fraction"],
+            limits=options["limits"],
             requests=options["requests"],
             seed=options["seed"],
             calibration=options["calibration"],
@@ -142,6 +142,7 @@ def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
             concurrency=options["concurrency"],
             arrivals=options["arrivals"],
             sla_tps=options["sla"],
+            limits=options["limits"],
             requests=options["requests"],
             seed=options["seed"],
             calibration=options["calibration"],

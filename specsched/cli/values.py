@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -43,6 +44,28 @@ class Real(click.ParamType):  # type: ignore[type-arg]
         ]
         text = " and ".join(part for part in parts if part)
         return f" {text}" if text else ""
+
+
+@dataclass(frozen=True)
+class Promised:
+    """A limit as typed."""
+
+    milliseconds: float
+    share: float | None  # its own; None: kept together with what else is promised
+
+
+class Limit(click.ParamType):  # type: ignore[type-arg]
+    """Milliseconds, and behind an @ the share of requests that must keep them by themselves: 500@0.99."""
+
+    name = "limit"
+
+    def convert(self, value: Any, param: Parameter, ctx: Context) -> Promised:
+        """Parse the limit, or fail with what is wrong in it."""
+        if isinstance(value, Promised):
+            return value
+        seconds, at, share = str(value).partition("@")
+        milliseconds = Real(above=0).convert(seconds, param, ctx)
+        return Promised(milliseconds, Real(above=0, maximum=1).convert(share, param, ctx) if at else None)
 
 
 class Temperature(Real):

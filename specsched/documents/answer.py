@@ -6,8 +6,10 @@ from .shared import (
     About,
     CalibrationNote,
     Fraction,
+    Goodput,
     Interval,
     LeftOut,
+    LimitsStated,
     Loose,
     Lossless,
     MadeWith,
@@ -20,7 +22,7 @@ from .shared import (
     Warnings,
 )
 
-Binds = Literal["speed", "memory", "profile", "ladder"]
+Binds = Literal["speed", "ttft", "itl", "e2e", "memory", "profile", "ladder"]
 Pair = Annotated[list[int], "[first, last], or [low, high]"]
 
 
@@ -41,7 +43,8 @@ class CurveRow(TypedDict):
     steps: int
     share_at_sla: Share
     share_interval: Interval
-    keeps_tps: Annotated[float, "the highest SLA that this load keeps, memory and price aside"]
+    keeps_tps: Annotated[float, "the highest SLA that this load keeps, memory and price aside; limits within"]
+    limits_kept: Annotated[bool, "limits with a share of their own are kept"]
     memory_held: Annotated[bool, "KV memory held every user all the time"]
     priced: Annotated[bool, "false: too many steps lie past the end of a table that goes on flat"]
 
@@ -102,6 +105,7 @@ class PolicyRow(Capacity):
     hindsight_share: Annotated[
         float | None, "throughput over that of the myopic reference, which is no bound"
     ]
+    goodput: Annotated[Goodput | None, "at the capacity; null at capacity 0"]
     curve: list[CurveRow]
 
 
@@ -142,6 +146,7 @@ class Answer(TypedDict):
     schema: Literal["specsched/answer/1"]
     sla_tps: Speed
     sla_fraction: Fraction
+    limits: LimitsStated
     profile: str
     trace: str
     gpus_per_engine: int

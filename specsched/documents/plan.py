@@ -6,8 +6,10 @@ from .shared import (
     About,
     CalibrationNote,
     Fraction,
+    Goodput,
     Interval,
     LeftOut,
+    LimitsStated,
     Loose,
     Lossless,
     MadeWith,
@@ -19,7 +21,7 @@ from .shared import (
     Warnings,
 )
 
-Binds = Literal["traffic", "speed", "memory", "queueing", "profile"]
+Binds = Literal["traffic", "speed", "itl", "e2e", "memory", "queueing", "profile"]
 
 
 class FleetRow(TypedDict):
@@ -36,11 +38,16 @@ class PlanFigures(TypedDict, total=False):
     """What the fewest engines do; absent where no number of engines is enough."""
 
     share_at_sla: Share
+    goodput: Goodput | None
     throughput: Annotated[float, "output tokens per second of the fleet"]
     tps_user: Spread
     tpot_seconds: Annotated[Spread, "time per output token of a request, after its first: 1 / its speed"]
     end_to_end_seconds: Annotated[Spread, "arrival to last token"]
     ttft_seconds: Spread | None
+    itl_seconds: Annotated[Spread, "longest time between two deliveries of a request's tokens"]
+    wait_seconds: Annotated[Spread, "arrival to a place in the batch"]
+    tps_user_without_wait: Spread
+    tps_user_with_wait: Spread
     emitted_per_step: float
     verify_tokens_per_request: float
     rejected_share: float
@@ -114,7 +121,7 @@ class Plan(TypedDict):
     schema: Literal["specsched/plan/1"]
     sla_tps: Speed
     sla_fraction: Fraction
-    ttft_ms: Annotated[float | None, "longest time to the first token"]
+    limits: LimitsStated
     rate: Annotated[float, "requests per second, as asked"]
     rate_simulated: float
     burstiness: Annotated[float | None, "coefficient of variation of the gaps between arrivals"]

@@ -5,7 +5,9 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 from .shared import (
     About,
     CalibrationNote,
+    Goodput,
     LeftOut,
+    LimitsStated,
     Loose,
     Lossless,
     MadeWith,
@@ -38,6 +40,7 @@ class RunRow(Summary):
     concurrency: Annotated[int | None, "users of one engine; null with arrivals"]
     backlog: NotRequired[BacklogRow]
     share_at_sla: NotRequired[Annotated[Share | None, "null: no request decoded anything"]]
+    goodput: NotRequired[Annotated[Goodput | None, "where something is promised"]]
 
 
 class Runs(TypedDict):
@@ -54,6 +57,7 @@ class Runs(TypedDict):
     portion: Annotated[Loose | None, "what of a long file is replayed"]
     prefill: str
     sla_tps: Speed | None
+    limits: LimitsStated
     calibration: CalibrationNote
     warnings: Warnings
     not_modelled: LeftOut

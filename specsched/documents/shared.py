@@ -6,9 +6,11 @@ Interval = Annotated[list[float], "[low, high]: what the noise of the trace leav
 Warnings = Annotated[list[str], "what is doubtful about this document, each once"]
 LeftOut = Annotated[list[str], "what is not modelled"]
 Policy = Annotated[str, "canonical name of a verification policy"]
-Lossless = Annotated[bool, "the text's distribution stays the target's at temperature > 0"]
-Share = Annotated[float, "share of the requests that get the SLA"]
-Fraction = Annotated[float, "share of the requests that must get the SLA"]
+Lossless = Annotated[
+    bool | None, "the text's distribution stays the target's at temperature > 0; null: not proved"
+]
+Share = Annotated[float, "share of the requests that get what is promised: the SLA and all limits"]
+Fraction = Annotated[float, "share of the requests that must get what is promised"]
 Speed = Annotated[float, "output tokens per second of one user"]
 Loose = Annotated[dict[str, Any], "as the file has it"]
 
@@ -20,6 +22,25 @@ class Spread(TypedDict, total=False):
     p05: Annotated[float, "the greatest value that 95 % reach"]
     p50: float
     p95: Annotated[float, "the least value that 95 % do not exceed"]
+    p99: float
+
+
+class LimitsStated(TypedDict):
+    """Limits on a request's times, kept together with its speed unless they have a share of their own."""
+
+    ttft_seconds: Annotated[float | None, "arrival to first token: the wait for a place, and prefill"]
+    itl_seconds: Annotated[float | None, "longest time between two deliveries of a request's tokens"]
+    e2e_seconds: Annotated[float | None, "arrival to last token"]
+    shares: Annotated[dict[str, float], "by ttft, itl, e2e: a limit that this share keeps by itself"]
+
+
+class Goodput(TypedDict):
+    """What is served of good requests: those that keep all limits without a share of their own."""
+
+    share: Annotated[float, "of the requests, good"]
+    requests_per_second: Annotated[float, "good ones, of all engines together"]
+    tokens_per_second: Annotated[float, "output tokens of good requests"]
+    shares: Annotated[dict[str, float], "of the requests that keep each promise alone: speed, ttft, ..."]
 
 
 class SpreadIntervals(TypedDict):
@@ -69,6 +90,10 @@ class Summary(TypedDict):
     tpot_seconds: Annotated[Spread, "time per output token of a request, after its first: 1 / its speed"]
     end_to_end_seconds: Annotated[Spread, "arrival to last token"]
     ttft_seconds: NotRequired[Annotated[Spread, "arrival to first token, where prefill is simulated"]]
+    itl_seconds: Annotated[Spread, "longest time between two deliveries of a request's tokens"]
+    wait_seconds: Annotated[Spread, "arrival to a place in the batch"]
+    tps_user_without_wait: Annotated[Spread, "tokens per second from a place on, prefill left out"]
+    tps_user_with_wait: Annotated[Spread, "the same with the wait for a place in the time"]
     intervals: NotRequired[Intervals]
 
 

@@ -16,6 +16,7 @@
     places      who runs: admitted, preempted, finished
     commit      what a step that ends leaves behind
     engine      the loop
+    ask         the same for a policy that is not compiled
     resample    quantiles of bootstrap resamples
 
 Conventions. R rows (requests), γ columns (draft positions), arrays C-contiguous. `survival` rows never
@@ -24,6 +25,7 @@ k drafts costs `sps[R + k]`. Nothing here allocates: scratch memory comes in as 
 input, `schedule` and `simulator` validate; `entry` alone checks, where a second pass would cost as much.
 """
 
+from .ask import Asked, make_asked, run_to_plan
 from .budget import (
     best_budget,
     early_stop,
@@ -55,6 +57,7 @@ from .order import Work, make_work, survival
 from .outlook import decide, first_row, latest, make_memory, note
 from .resample import first_beyond
 from .state import (
+    ASKED,
     BATCH_TABLE,
     BYPASS,
     DONE,
@@ -83,6 +86,7 @@ from .state import (
 )
 
 __all__ = [
+    "ASKED",
     "BATCH_TABLE",
     "BYPASS",
     "DONE",
@@ -101,6 +105,7 @@ __all__ = [
     "THRESHOLD",
     "TWO_CHOICES",
     "WANTED",
+    "Asked",
     "Plan",
     "Scratch",
     "Settings",
@@ -117,6 +122,7 @@ __all__ = [
     "first_row",
     "index_ids",
     "latest",
+    "make_asked",
     "make_memory",
     "make_scratch",
     "make_state",
@@ -132,6 +138,7 @@ __all__ = [
     "recall",
     "remember_all",
     "run_engine",
+    "run_to_plan",
     "scale",
     "survival",
     "table_length",

@@ -16,6 +16,7 @@ from .state import (
     DECODING,
     EMITTED,
     END,
+    FINISH,
     INITIAL_LEFT,
     J_ACCEPTED,
     J_CHUNK,
@@ -24,6 +25,7 @@ from .state import (
     J_STEPS,
     J_VERIFIED,
     KV_USED,
+    LONGEST,
     MEASURE_FROM,
     MEASURING,
     PREFILL,
@@ -72,6 +74,9 @@ def _commit_rank(world: World, settings: Settings, state: State, rank: int, bloc
             jobs[j, J_STEPS] += 1
             jobs[j, J_VERIFIED] += length
             jobs[j, J_ACCEPTED] += accepted
+            gap = now - state.job_times[j, FINISH]
+            state.job_times[j, LONGEST] = max(state.job_times[j, LONGEST], gap)
+            state.job_times[j, FINISH] = now
             before = context_tokens(settings, jobs, j)
             advance(world, jobs, j, emitted, 1 if settings.row_a_step else emitted)
             place[KV_USED] += context_tokens(settings, jobs, j) - before
@@ -82,7 +87,7 @@ def _commit_rank(world: World, settings: Settings, state: State, rank: int, bloc
             jobs[j, J_PREFILL] -= jobs[j, J_CHUNK]
             jobs[j, J_CHUNK] = 0
             if jobs[j, J_PREFILL] == 0 and np.isnan(state.job_times[j, READY]):
-                state.job_times[j, READY] = now
+                state.job_times[j, READY] = state.job_times[j, FINISH] = now
         if jobs[j, J_LEFT] == 0 and jobs[j, J_PREFILL] == 0:
             place[KV_USED] -= context_tokens(settings, jobs, j) + 1 + block
             finish(world, settings, state, j, rank, now)

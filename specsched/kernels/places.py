@@ -32,12 +32,14 @@ from .state import (
     J_STEPS,
     J_VERIFIED,
     KV_USED,
+    LONGEST,
     MEASURE_FROM,
     MEASURED_LEFT,
     MEASURING,
     PREEMPTED,
     READY,
     RUNNING,
+    STARTED,
     TAIL,
     W_BLOCKED,
     W_FULL,
@@ -63,6 +65,8 @@ def finish(world: World, settings: Settings, state: State, j: int, rank: int, no
         state.times[i, ARRIVAL] = state.job_times[j, ARRIVAL]
         state.times[i, READY] = state.job_times[j, READY]
         state.times[i, FINISH] = now
+        state.times[i, STARTED] = state.job_times[j, STARTED]
+        state.times[i, LONGEST] = state.job_times[j, LONGEST]
         facts = state.facts[i]
         facts[F_TRACED] = world.requests[job[J_INDEX] % world.requests.shape[0], FIRST]
         facts[F_TOKENS] = job[J_EMITTED]
@@ -109,6 +113,7 @@ def admit_waiting(world: World, settings: Settings, state: State, rank: int, blo
             place[HEAD] = job[J_LINK]
             place[WAITING] -= 1
             count[ADMITTED] += 1
+            state.job_times[j, STARTED] = now
             finish(world, settings, state, j, rank, now)
             continue
         need = context_tokens(settings, state.jobs, j) + 1 + block
@@ -123,5 +128,6 @@ def admit_waiting(world: World, settings: Settings, state: State, rank: int, blo
         if job[J_PREEMPTED] == 0:
             job[J_ENTERED] = count[ADMITTED]
             count[ADMITTED] += 1
+            state.job_times[j, STARTED] = now
     if place[WAITING] > 0 and place[RUNNING] == settings.max_running:
         count[W_FULL] += count[MEASURING]

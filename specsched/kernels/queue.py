@@ -12,6 +12,7 @@ from .state import (
     DECODE_TOKENS,
     EMITTED,
     END,
+    FINISH,
     FINISHED,
     FIRST,
     HEAD,
@@ -29,6 +30,7 @@ from .state import (
     J_TRACED,
     LAST_CHANGE,
     LENGTH,
+    LONGEST,
     MEASURING,
     NEXT,
     PROMPT_TOKENS,
@@ -69,10 +71,11 @@ def inject(world: World, settings: Settings, state: State, j: int, rank: int, no
     job[J_LINK] = -1
     job[J_PLANNED] = -1
     state.job_times[j, ARRIVAL] = now
-    state.job_times[j, READY] = now
+    state.job_times[j, READY] = state.job_times[j, FINISH] = now
+    state.job_times[j, LONGEST] = 0.0
     if settings.chunked and request[PROMPT_TOKENS] > 0:
         job[J_PREFILL] = request[PROMPT_TOKENS]
-        state.job_times[j, READY] = np.nan
+        state.job_times[j, READY] = state.job_times[j, FINISH] = np.nan
     place = state.rank[rank]
     if place[WAITING] == 0:
         place[HEAD] = j

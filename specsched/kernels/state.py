@@ -26,7 +26,8 @@ OFF, FIXED, THRESHOLD, EARLY_STOP, LAGGED, GLOBAL, HINDSIGHT, BATCH_TABLE, BYPAS
 RANKED, WANTED = range(11, 13)
 
 ROUND_ROBIN, LEAST_OUTSTANDING, TWO_CHOICES = range(3)
-DONE, REFUSED = range(2)  # how a run ended; REFUSED: a step above the capture limit that has no cost
+# How a run ended; REFUSED: a step above the capture limit that has no cost. ASKED: it waits for a plan.
+DONE, REFUSED, ASKED = range(3)
 
 # Columns of World.requests int32[n, 3] and World.traced int64[m, 3].
 FIRST, DECODE_TOKENS, PROMPT_TOKENS = range(3)
@@ -34,7 +35,10 @@ START, LENGTH, NEXT = range(3)
 # Columns of State.jobs int32[jobs, 16]: `_inject` fills, `_admit_waiting`, `plan_step` and `_commit_*` move.
 (J_INDEX, J_TRACED, J_LOCAL, J_LEFT, J_PROMPT, J_EMITTED, J_PREFILL, J_CHUNK) = range(8)
 (J_STEPS, J_VERIFIED, J_ACCEPTED, J_PREEMPTED, J_LINK, J_PLANNED, J_ENTERED, J_MISSED) = range(8, 16)
-ARRIVAL, READY, FINISH = range(3)  # columns of State.job_times float64[jobs, 2], State.times float64[n, 3]
+# Columns of State.job_times float64[jobs, 5] and State.times float64[n, 5], seconds: READY when the first
+# anchor is there, FINISH when the last tokens came (of a job: so far), STARTED when it first got a place,
+# LONGEST between two deliveries of tokens, the first anchor's among them.
+ARRIVAL, READY, FINISH, STARTED, LONGEST = range(5)
 # Columns of State.facts int32[n, 6], one row a measured request.
 F_TRACED, F_TOKENS, F_STEPS, F_VERIFIED, F_ACCEPTED, F_PREEMPTED = range(6)
 # Columns of State.rank int64[ranks, 12]; the last seven describe the step in flight: DRAFTED requests are
@@ -141,7 +145,7 @@ def make_state(
     leaves = 1 << (groups - 1).bit_length()
     state = State(
         jobs=np.zeros((jobs, 16), np.int32),
-        job_times=np.full((jobs, 2), np.nan),
+        job_times=np.full((jobs, 5), np.nan),
         history=np.zeros((jobs if lag else 0, max(lag, 1)), np.int32),
         memory=np.zeros((ranks, 1 + max(lag, 1), ENTRY)),
         counters=np.zeros((ranks, 4), np.int64),
@@ -156,7 +160,7 @@ def make_state(
         inside=np.zeros(ranks, np.int32),
         clock=np.full((leaves, 2), np.nan),
         leader=np.zeros(2 * leaves, np.int32),
-        times=np.full((measured, 3), np.nan),
+        times=np.full((measured, 5), np.nan),
         facts=np.zeros((measured, 6), np.int32),
         log=np.zeros((log, 9)),
         counts=np.zeros(N_COUNTS, np.int64),

@@ -124,7 +124,7 @@ def _attention_seconds(cost: Any, context: float) -> float:
 
 
 @inner
-def _base_seconds(cost: Any, plan: Plan, place: Whole, drafted: int) -> float:
+def base_seconds(cost: Any, plan: Plan, place: Whole, drafted: int) -> float:
     """All of a step's cost but `verify`, `drafted` requests drafted for; additions as StepProfile's."""
     requests = place[DECODING]
     base = cost.bias + _attention_seconds(cost, float(place[CONTEXT]))
@@ -147,7 +147,7 @@ def _step_seconds(cost: Any, drafts: bool, base: float, tokens: int) -> float:
 
 
 @inner
-def _price(
+def price(
     verify: Floats, base: float, left: float, prefill: int, block: int, requests: int, sps: Floats
 ) -> None:
     """sps[B] of this very step: its requests, KV and prefill tokens are priced in. See `_step_seconds`."""
@@ -155,6 +155,26 @@ def _price(
         seconds = (base + verify[tokens + prefill]) / left
         # No cost there (above the capture limit, no eager curve): such a pass must never look worth it.
         sps[tokens] = 0.0 if np.isnan(seconds) else 1.0 / seconds
+
+
+@part
+def decision_sps(cost: Any, plan: Plan, place: Whole, block: int, sps: Floats) -> None:
+    """sps[B] that a policy weighs at this step: its costs, or the table that the engine decides by."""
+    requests = place[DECODING]
+    if cost.decides:
+        price(
+            cost.decision_tokens,
+            cost.decision_requests[requests],
+            1.0,
+            place[PREFILL],
+            block,
+            requests,
+            sps,
+        )
+    else:
+        left = 1.0 - cost.enabling_fraction if cost.enabling_fraction > 0.0 else 1.0
+        base = base_seconds(cost, plan, place, requests if plan.drafts else np.int64(0))
+        price(cost.verify, base, left, place[PREFILL], block, requests, sps)
 
 
 @inner
@@ -203,7 +223,7 @@ def _weigh(
 
 
 @inner
-def _speeds(jobs: Whole, job_times: Floats, decoding: Whole, now: float, speed: Floats) -> None:
+def speeds(jobs: Whole, job_times: Floats, decoding: Whole, now: float, speed: Floats) -> None:
     """speed[i]: tokens/s of the i-th decoding request so far; 0 at its very start."""
     for i in range(speed.size):
         elapsed = now - job_times[decoding[i], READY]
@@ -303,23 +323,10 @@ def plan_step(
         if plan.code == THRESHOLD:
             threshold(current, plan.theta, lengths)
         else:
-            left = 1.0 - cost.enabling_fraction if cost.enabling_fraction > 0.0 else 1.0
-            if cost.decides:
-                _price(
-                    cost.decision_tokens,
-                    cost.decision_requests[requests],
-                    1.0,
-                    place[PREFILL],
-                    block,
-                    requests,
-                    sps,
-                )
-            else:
-                base = _base_seconds(cost, plan, place, requests)
-                _price(cost.verify, base, left, place[PREFILL], block, requests, sps)
+            decision_sps(cost, plan, place, block, sps)
             first = np.int64(0)
             if plan.code == BYPASS:
-                idle = _base_seconds(cost, plan, place, 0) + cost.verify[requests + place[PREFILL]]
+                idle = base_seconds(cost, plan, place, 0) + cost.verify[requests + place[PREFILL]]
                 idle_sps = 0.0 if np.isnan(idle) else 1.0 / idle
                 memory, counters = state.memory[rank], state.counters[rank]
                 drafted = decide(memory, counters, requests, block, sps, idle_sps, plan.bypass)
@@ -337,7 +344,7 @@ def plan_step(
                     _take(world.survival, past, lagged)
                 if plan.code == PACED:
                     weight = scratch.weight[:requests]
-                    _speeds(state.jobs, state.job_times, state.decoding[rank], now, weight)
+                    speeds(state.jobs, state.job_times, state.decoding[rank], now, weight)
                     _paced(plan, call < plan.lag, current, lagged, weight, sps, lengths, scratch.work)
                 elif plan.code == RANKED or plan.code == WANTED:
                     budget = best_budget(current, sps, plan.minimum_gain, scratch.work)
@@ -355,7 +362,7 @@ def plan_step(
                 entry = state.memory[rank, latest(state.memory[rank], state.counters[rank])]
                 note(current, first, drafted, lengths, scratch.accepted, entry)
     place[DRAFTED] = drafted
-    state.base[rank] = _base_seconds(cost, plan, place, drafted)
+    state.base[rank] = base_seconds(cost, plan, place, drafted)
     if place[MISSED] > 0 and drafted > 0:  # the drafter reads what it missed while it did not draft
         state.base[rank] += cost.catch_up * place[MISSED] * (cost.draft[drafted] / drafted)
     # Steps of `bypass` that do not draft for all are no part of its history.

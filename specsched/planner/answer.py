@@ -12,11 +12,12 @@ from typing import Any, cast
 
 from ..calibration import Calibration
 from ..documents.answer import Answer, Capacity, Crossover, CurveRow, PolicyRow
-from ..documents.shared import RunsIn, Summary
+from ..documents.shared import LimitsStated, RunsIn, Summary
 from ..errors import WorkloadError
 from ..profile import StepProfile
 from ..schedule import make
 from ..simulator import Serving
+from ..simulator.limits import NO_LIMITS, Limits, goodput, judged
 from ..simulator.outside import outside_curve
 from ..trace import Trace
 from ..workers import map_points
@@ -49,6 +50,7 @@ def answer(
     policies: Sequence[str] | None = None,
     concurrency: Sequence[int] | None = None,
     sla_fraction: float = 0.95,
+    limits: Limits = NO_LIMITS,
     requests: int = 1000,
     seed: int = 0,
     calibration: Calibration | str | None = "sts",
@@ -64,6 +66,8 @@ def answer(
     Parameters
     ----------
     sla_tps : tokens per second a user is promised; `sla_fraction` of the requests must reach it.
+    limits : on times of a request, promised together with the speed: `Limits(ttft_seconds=0.5, ...)`. With
+        one on the first token the engine prefills.
     policies : names (docs/architecture.md, Policies); default off, fixed:1, fixed:γ, threshold:0.3,
         early-stop, lagged:2.
     concurrency : try these loads alone instead of the ladder; capacity is then one of them.
@@ -80,13 +84,15 @@ def answer(
     Raises SpecschedError children for whatever cannot be run. An SLA that nobody reaches is an answer.
     """
     _check(sla_tps, sla_fraction, requests, concurrency)
-    given = load_inputs(trace, profile, policies, calibration, block_size, seed, serving, serving_options)
+    given = load_inputs(
+        trace, profile, policies, calibration, block_size, seed, serving, serving_options, limits
+    )
     said: list[str] = []
     if not given.prefill_asked:
         given, said = settle(given, probe(given, float(sla_tps), sla_fraction, requests, seed))
     trace, profile, serving, replay = given.trace, given.profile, given.serving, given.replay
     question = Question(
-        replay, profile, serving, float(sla_tps), sla_fraction, requests, seed, given.sees_token
+        replay, profile, serving, float(sla_tps), sla_fraction, requests, seed, given.sees_token, limits
     )
     searches = [Search(question, policy) for policy in given.policies]
     reference = Search(question, make(REFERENCE, block_size=replay.block_size))
@@ -110,6 +116,7 @@ def answer(
         "schema": "specsched/answer/1",
         "sla_tps": float(sla_tps),
         "sla_fraction": float(sla_fraction),
+        "limits": cast(LimitsStated, limits.document()),
         "profile": profile.name,
         "trace": trace.name,
         "gpus_per_engine": profile.gpus,
@@ -191,6 +198,7 @@ def _policy_row(search: Search, found: Capacity, explored: Explored, reference: 
         "throughput_at_capacity": 0.0,
         "at_capacity": None,
         "hindsight_share": None,
+        "goodput": None,
         "curve": [],
     }
     if capacity > 0:
@@ -198,6 +206,7 @@ def _policy_row(search: Search, found: Capacity, explored: Explored, reference: 
         full = q.run(capacity).result(search.policy, q.seed, q.sees_token)
         row["at_capacity"] = cast(Summary, full.summary)
         row["throughput_at_capacity"] = full.summary["throughput"]
+        row["goodput"] = goodput(full, judged(full, q.sla_tps, q.limits))
         best = reference.at(capacity).result
         if best is not None:
             row["hindsight_share"] = full.summary["throughput"] / best.summary["throughput"]
@@ -227,6 +236,7 @@ def curve_row(load: Load) -> CurveRow:
         "share_at_sla": load.share,
         "share_interval": [load.low, load.high],
         "keeps_tps": load.keeps,
+        "limits_kept": load.limits_kept,
         "memory_held": load.held,
         "priced": load.priced,
     }

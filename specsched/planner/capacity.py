@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal, cast
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from ..profile import StepProfile
 from ..profile.tables import NO_LIMIT, ProfileTables
 from ..schedule import Policy
 from ..simulator import Serving, SimResult
+from ..simulator.limits import NO_LIMITS, Limits, judged
 from ..simulator.noise import NO_NOISE, SpeedNoise, speed_noise
 from ..simulator.replay import Replay
 from ..simulator.requests import Requests, closed_loop
@@ -28,6 +30,7 @@ from ..simulator.result import reaches
 from ..simulator.run import Run
 from ..simulator.serving import kv_capacity
 
+Promise = Literal["speed", "ttft", "itl", "e2e"]
 RATIO = 1.1  # of neighbouring rungs of the ladder, at most
 LARGEST = 1024  # loads are tried up to here unless memory ends before
 FEWEST_POINTS = 6  # of a curve, even at capacity 0
@@ -39,7 +42,7 @@ TO_SPARE = 1.25  # between rungs that reach the SLA this many times over, captur
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of every load: `share` of the requests at `sla_tps` tokens/s or faster."""
+    """What is asked of every load: `share` of the requests at `sla_tps` tokens/s or faster, within limits."""
 
     replay: Replay
     profile: StepProfile
@@ -49,6 +52,7 @@ class Question:
     requests: int
     seed: int
     sees_token: bool = False
+    limits: Limits = NO_LIMITS
     _coming: dict[int, Requests] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
@@ -68,7 +72,7 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """One load under one policy: its result, and the share of requests at the SLA with its interval."""
+    """One load under one policy: its result, and the share of good requests with its interval."""
 
     concurrency: int
     result: SimResult | None  # None: the profile has no cost for the passes it needs
@@ -79,14 +83,21 @@ class Load:
     keeps: float = 0.0  # the highest SLA that it keeps: tokens/s which the asked share of the requests reach
     priced: bool = True  # False: steps past the end of a table that goes on flat there
     noise: SpeedNoise = NO_NOISE
+    apart: frozenset[str] = frozenset(("share", "low", "high"))  # where limits with own shares are kept
+    failing: Promise = "speed"  # what its requests miss most often
 
     def passes(self, wanted: float, bound: str = "share") -> bool:
         """`bound` "low" or "high": what noise allows instead of what was seen."""
-        return self.usable and getattr(self, bound) >= wanted
+        return self.usable and bound in self.apart and getattr(self, bound) >= wanted
 
     def passes_at(self, sla_tps: float) -> bool:
         """Whether it passes at another SLA than the one asked for."""
-        return self.usable and bool(reaches(np.asarray(self.keeps), sla_tps))
+        return self.usable and self.limits_kept and bool(reaches(np.asarray(self.keeps), sla_tps))
+
+    @property
+    def limits_kept(self) -> bool:
+        """Limits with shares of their own are."""
+        return "share" in self.apart
 
     @property
     def usable(self) -> bool:
@@ -120,16 +131,18 @@ class Search:
             return Load(concurrency, None, 0.0, 0.0, 0.0, True)
         speed = result.tps
         noise = speed_noise(result, q.profile, q.serving, concurrency, q.share, q.seed)
-        found, low, high = (
-            float(reaches(speed * factor, q.sla_tps).mean()) for factor in (1.0, noise.slower, noise.faster)
-        )
+        factors = {"share": 1.0, "low": noise.slower, "high": noise.faster}
+        found = {bound: judged(result, q.sla_tps, q.limits, factor) for bound, factor in factors.items()}
         steps = max(result.summary["steps"] * q.serving.replicas, 1)
         waited = result.summary["blocked_steps"] + result.summary["preemptions"]
         held = waited <= MOST_BLOCKED * steps
-        keeps = reached_by(speed, q.share)
+        keeps = reached_by(np.where(found["share"].rest, speed, 0.0), q.share)
         beyond = result.summary["extrapolated_steps"] / max(result.summary["steps"], 1)
         priced = beyond <= MOST_BEYOND or not clamps(q.profile)
-        return Load(concurrency, result, found, low, high, held, keeps, priced, noise)
+        share, low, high = (found[bound].share for bound in factors)
+        apart = frozenset(bound for bound, each in found.items() if each.apart_kept)
+        failing = cast(Promise, found["share"].failing(q.share))
+        return Load(concurrency, result, share, low, high, held, keeps, priced, noise, apart, failing)
 
     def _path(self, rungs: list[int], sla_tps: float) -> Iterator[int]:
         """The rungs, and between them the loads on either side of captured sizes.
@@ -148,7 +161,8 @@ class Search:
 
     def _spare(self, load: int, sla_tps: float | None = None) -> bool:
         sla = self.question.sla_tps if sla_tps is None else sla_tps
-        return self.at(load).held and self.at(load).keeps >= TO_SPARE * sla
+        found = self.at(load)
+        return found.held and found.limits_kept and found.keeps >= TO_SPARE * sla
 
     def first_failure(
         self,
@@ -188,12 +202,17 @@ class Search:
     def at_step_cost(self, rungs: list[int], factor: float) -> int:
         """The capacity were every step `factor` times as long, to 2 %.
 
-        In a closed loop that only stretches the clock: it is the capacity at `factor` times the SLA.
+        In a closed loop that only stretches the clock: it is the capacity at `factor` times the SLA, and with
+        limits so much shorter.
         """
-        wanted, sla = self.question.share, self.question.sla_tps * factor
+        q = self.question
+        limits = q.limits.stretched(factor)
 
         def passes(load: Load) -> bool:
-            return load.usable and load.result is not None and load.result.share_at(sla) >= wanted
+            if not load.usable or load.result is None:
+                return False
+            found = judged(load.result, q.sla_tps * factor, limits)
+            return found.share >= q.share and found.apart_kept
 
         return self.first_failure(rungs, passes=passes, near=0.02)[0]
 
@@ -212,13 +231,13 @@ class Search:
         return found
 
     def binds(self, failed: int | None) -> Binds:
-        """What ends the capacity: speed, memory, profile (its cost ends) or ladder (nothing failed)."""
+        """What ends the capacity: a promise, memory, profile (its cost ends) or ladder (nothing failed)."""
         if failed is None:
             return "ladder"
         load = self.at(failed)
         if load.result is None or not load.priced:
             return "profile"
-        return "speed" if load.held else "memory"
+        return load.failing if load.held else "memory"
 
 
 def reached_by(speed: np.ndarray, share: float) -> float:

@@ -26,11 +26,12 @@ from .. import kernels
 from ..calibration import Calibration
 from ..calibration.metrics import ece
 from ..documents.explain import Confidences, Explanation, Part
-from ..errors import WorkloadError
+from ..errors import PolicyError, WorkloadError
 from ..profile import StepProfile
 from ..profile.isotonic import rising
 from ..schedule import Global, Lagged, Policy, make
 from ..simulator import Serving, SimResult
+from ..simulator.own import Own
 from ..simulator.replay import Replay
 from ..simulator.requests import closed_loop
 from ..simulator.run import Run
@@ -81,6 +82,11 @@ def explain(
     given = load_inputs(trace, profile, [policy], calibration, block_size, seed, serving, serving_options)
     trace, profile, serving, replay = given.trace, given.profile, given.serving, given.replay
     (own,) = given.policies
+    if isinstance(own, Own):
+        raise PolicyError(
+            f"{own.name} is a policy of your own, and explain takes the rules of bundled ones apart; "
+            "`specsched simulate` runs it beside them"
+        )
     exact = exactly_calibrated(replay)
     levels = _levels(own, replay, exact)
     others = _other_confidences(given.part, given.calibrated, replay, exact)
@@ -131,7 +137,7 @@ def exactly_calibrated(replay: Replay) -> Replay:
         y = rising([float(accepted[g].mean()) for g in groups])
         survival[:, k] = np.where(was > 0.0, np.interp(was, x, y), 0.0)
     survival = np.minimum.accumulate(survival, axis=1)
-    return dataclasses.replace(replay, survival=np.ascontiguousarray(survival))
+    return dataclasses.replace(replay, survival=np.ascontiguousarray(survival), confidence=None)
 
 
 def _levels(own: Policy, given: Replay, exact: Replay) -> list[tuple[str, str, Policy, Replay]]:

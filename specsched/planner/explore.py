@@ -13,7 +13,7 @@ import numpy as np
 
 from ..documents.answer import CapacityAt, IfAcceptance
 from ..randomness import generator
-from ..schedule import make
+from ..simulator.own import resized
 from ..simulator.replay import Replay
 from .capacity import RATIO, STEP_CHANGE, Search, ladder, largest_load
 
@@ -57,7 +57,7 @@ def _changed(search: Search, capacity: int, factor: float) -> int:
     """The capacity, to NEAR, were every draft accepted `factor` times as often; looked for around it."""
     question = search.question
     changed = replace(question, replay=with_acceptance(question.replay, factor, question.seed))
-    policy = make(search.policy.name, block_size=question.replay.block_size)
+    policy = resized(search.policy, question.replay.block_size)
     tried = Search(changed, policy, done=search.done)
     wanted, largest = question.share, largest_load(question)
     good, bad = capacity, 0

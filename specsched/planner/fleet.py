@@ -15,8 +15,8 @@ import numpy as np
 from ..errors import ProfileError
 from ..schedule import Policy
 from ..simulator import SimResult
+from ..simulator.limits import judged
 from ..simulator.noise import Heavier, speed_noise
-from ..simulator.result import reaches
 from ..simulator.run import Run
 from ..workload import prolonged
 from .stable import Service, service
@@ -33,13 +33,13 @@ class Trial:
     engines: int
     result: SimResult | None  # None: the profile has no cost for a pass it needs
     share: float
-    slow: float  # shares that failed by speed, and by time to the first token
-    late: float
+    missed: dict[str, float]  # shares that failed by "speed", "ttft", "itl", "e2e"
     grows: bool = False  # its backlog does: what it served is a matter of how long the run lasted
+    apart_kept: bool = True  # limits with shares of their own are
 
     def keeps(self, wanted: float) -> bool:
         """Whether the promise is kept for good: by enough requests, without a backlog that grows."""
-        return not self.grows and self.share >= wanted
+        return not self.grows and self.apart_kept and self.share >= wanted
 
     def users(self, ranks_per_group: int) -> float:
         """Requests that a rank decodes at once, on average."""
@@ -115,7 +115,7 @@ class Fleet:
         """
         w, arrival = self.traffic.workload, self.traffic.coming.arrival
         longest = float(np.max(self.traffic.coming.requests[:, 1])) / self.traffic.sla_tps
-        gone = np.searchsorted(arrival, arrival - longest - (self.traffic.ttft_seconds or 0.0))
+        gone = np.searchsorted(arrival, arrival - longest - (self.traffic.limits.ttft_seconds or 0.0))
         together = int(np.max(np.arange(1, len(arrival) + 1) - gone))
         return int(min(MOST_ENGINES, len(w), max(8.0, 8.0 * w.rate * longest, together)))
 
@@ -124,14 +124,13 @@ def under(fleet: Fleet, change: Heavier, sign: float) -> Fleet:
     """The same fleet under a heavier trace (sign 1) or a lighter one (-1).
 
     More work per request is a higher rate. A step that is longer by a factor is a clock that runs slower by
-    it: the same run at a rate, a speed and a time to the first token that are stricter by the factor.
+    it: the same run at a rate, a speed and limits on times that are stricter by the factor.
     """
     traffic = at(fleet.traffic, fleet.traffic.workload.rate * math.exp(sign * (change.work + change.step)))
-    ttft = traffic.ttft_seconds
     traffic = replace(
         traffic,
         sla_tps=traffic.sla_tps * math.exp(sign * (change.step + change.slow)),
-        ttft_seconds=None if ttft is None else ttft * math.exp(-sign * change.step),
+        limits=traffic.limits.stretched(math.exp(sign * change.step)),
     )
     other = Fleet(traffic, fleet.policy, done=fleet.done)
     other.service = fleet.service  # of the engine, whatever is asked of it
@@ -175,23 +174,11 @@ def trial(traffic: Traffic, policy: Policy, engines: int) -> Trial:
     except ProfileError:
         if engines >= MOST_ENGINES:
             raise
-        return Trial(engines, None, 0.0, 1.0, 0.0)
-    slow, late = failures(traffic, result)
-    kept = ~(slow | late)
+        return Trial(engines, None, 0.0, {"speed": 1.0})
+    found = judged(result, traffic.sla_tps, traffic.limits)
     grows = result.backlog is not None and result.backlog.grows
-    return Trial(engines, result, float(kept.mean()), float(slow.mean()), float(late.mean()), grows)
-
-
-def failures(traffic: Traffic, result: SimResult, factor: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """bool, one a request: which failed by speed (each `factor` times as fast), and which by time to the
-    first token."""
-    a = result.arrays
-    # A request whose only token came from its prefill has no speed to fall short of.
-    slow = ~reaches(result.tps * factor, traffic.sla_tps) & (a["tokens"] > 0)
-    late = np.zeros(len(slow), bool)
-    if traffic.ttft_seconds is not None:
-        late = a["ready_seconds"] - a["arrival_seconds"] > traffic.ttft_seconds
-    return slow, late
+    missed = {name: float(each.mean()) for name, each in (found.missed | found.apart).items()}
+    return Trial(engines, result, found.share, missed, grows, found.apart_kept)
 
 
 def share_interval(traffic: Traffic, found: Trial) -> list[float]:
@@ -200,5 +187,5 @@ def share_interval(traffic: Traffic, found: Trial) -> list[float]:
         return [0.0, 0.0]
     users = found.users(traffic.serving.ranks_per_group)
     noise = speed_noise(found.result, traffic.profile, traffic.serving, users, traffic.share, traffic.seed)
-    failed = (failures(traffic, found.result, factor) for factor in (noise.slower, noise.faster))
-    return [float((~(slow | late)).mean()) for slow, late in failed]
+    factors = (noise.slower, noise.faster)
+    return [judged(found.result, traffic.sla_tps, traffic.limits, factor).share for factor in factors]

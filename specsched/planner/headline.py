@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from ..documents.answer import Answer, PolicyRow
+from ..documents.promise import promise
 
 
 def headline(document: Answer) -> str:
     """One sentence that concludes."""
     rows = {row["policy"]: row for row in document["policies"]}
-    promise = f"{document['sla_tps']:g} tokens/s for {document['sla_fraction']:.0%} of requests"
+    promised = promise(document)
     best = rows.get(document["recommended"] or "")
     if best is None:
-        return f"No lossless policy tried reaches {promise}, even with one user per engine."
+        unproved = [row for row in rows.values() if row["lossless"] is None and row["capacity"] > 0]
+        if unproved:
+            most = max(unproved, key=lambda row: row["capacity"])
+            return (
+                f"No policy proved lossless reaches {promised}; {most['policy']}, not proved, carries "
+                f"{most['capacity']} users per engine."
+            )
+        return f"No lossless policy tried reaches {promised}, even with one user per engine."
     low, high = best["capacity_interval"]
     given = document.get("settings", {}).get("loads") == "given"
     users = f"{best['capacity']} users per engine ({low} ~ {high})"
     if given:
         users = f"{best['capacity']} users per engine, of the loads given,"
-        return _of_given_loads(f"{best['policy']} carries {users} at {promise}", best, rows)
+        return _of_given_loads(f"{best['policy']} carries {users} at {promised}", best, rows)
     if best["binds"] in ("profile", "ladder"):
         ends = "the profile's costs end" if best["binds"] == "profile" else "no larger load was tried"
         users = f"at least {best['capacity']} users per engine ({ends} there)"
-    carries = f"{best['policy']} carries {users} at {promise}"
+    carries = f"{best['policy']} carries {users} at {promised}"
     off = rows.get("off")
     drafting = [row for row in rows.values() if row["lossless"] and row["policy"] != "off"]
     if best["policy"] == "off":

@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..documents.plan import HourRow, Hours, PlanRow
+from ..simulator.limits import judged
 from ..workload import Workload
 from ..workload.portion import demand
-from .fleet import Fleet, failures
+from .fleet import Fleet
 from .margin import highest_rate
 
 BINS = ((3600.0, 6), (600.0, 1))  # seconds of an "hour", the largest of which the file has several, and
@@ -82,9 +83,11 @@ def _carried(fleet: Fleet, planned: int, requests: int, seconds: float, count: i
     at = result.arrays["arrival_seconds"]
     hour = np.minimum(((at - at.min()) // seconds).astype(np.int64), count - 1)
     came = np.bincount(hour, minlength=count)
-    slow, late = failures(fleet.traffic, result)
-    kept = np.bincount(hour, ~(slow | late), minlength=count)
-    return np.asarray(kept >= fleet.traffic.share * came)
+    found = judged(result, fleet.traffic.sla_tps, fleet.traffic.limits)
+    wanted = [(found.good, fleet.traffic.share)]
+    wanted += [(~missed, found.shares[name]) for name, missed in found.apart.items()]
+    carried = [np.bincount(hour, kept, minlength=count) >= share * came for kept, share in wanted]
+    return np.asarray(np.logical_and.reduce(carried))
 
 
 def needed(fleet: Fleet, rates: np.ndarray, largest: int) -> np.ndarray:

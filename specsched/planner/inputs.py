@@ -13,8 +13,10 @@ from ..documents.shared import CalibrationNote
 from ..errors import WorkloadError
 from ..profile import StepProfile, load_profile
 from ..randomness import check_seed
-from ..schedule import Policy, default_policies, make
+from ..schedule import Policy, default_policies
 from ..simulator import Serving, serving_of
+from ..simulator.limits import NO_LIMITS, Limits
+from ..simulator.own import policy_of
 from ..simulator.replay import Replay
 from ..trace import Trace, load_trace
 
@@ -50,14 +52,17 @@ def load_inputs(
     seed: int,
     serving: Serving | None,
     options: dict[str, Any],
+    limits: Limits = NO_LIMITS,
     **defaults: Any,
 ) -> Inputs:
     """Load and check what a question is about; `options`, `defaults`: fields of `Serving`.
 
-    `prefill` may also be "auto" (the default unless a `Serving` is given): see `prefill.py`. Raises
-    SpecschedError children.
+    `prefill` may also be "auto" (the default unless a `Serving` is given): see `prefill.py`. A limit on the
+    first token asks for prefill in the engine. Raises SpecschedError children.
     """
     check_seed(seed)
+    if limits.ttft_seconds is not None and serving is None and options.get("prefill", AUTO) == AUTO:
+        options = options | {"prefill": "chunked"}  # the first token's time is asked for
     trace = trace if isinstance(trace, Trace) else load_trace(trace)
     profile = profile if isinstance(profile, StepProfile) else load_profile(profile)
     asked = serving is not None or options.get("prefill", AUTO) != AUTO
@@ -65,10 +70,15 @@ def load_inputs(
     if settings.get("prefill") in FREE:
         settings["prefill"] = "disaggregated"
     setup = serving_of(serving, settings, **defaults)
+    if limits.ttft_seconds is not None and setup.prefill != "chunked":
+        raise WorkloadError(
+            "a time to first token needs prefill in the engine: add prefill chunked (disaggregated prompts "
+            "arrive with their first token)"
+        )
     part, calibrated, note = split_and_calibrate(trace, calibration, seed)
     replay = Replay.of(part, calibrated, block_size)
     names = policies if policies is not None else default_policies(replay.block_size)
-    made = {p.name: p for p in (make(name, block_size=replay.block_size) for name in names)}
+    made = {p.name: p for p in (policy_of(name, replay.block_size) for name in names)}
     return Inputs(trace, profile, setup, part, calibrated, note, replay, list(made.values()), asked)
 
 

@@ -15,6 +15,7 @@ from ..documents.plan import Worth
 from ..profile import StepProfile
 from ..profile.curve import Curve
 from ..schedule import Policy, make
+from ..simulator.own import resized
 from ..simulator.replay import Replay
 from .fleet import Fleet, at, trial
 from .traffic import Traffic
@@ -43,7 +44,8 @@ def worth(fleet: Fleet, engines: int) -> Worth:
     if block > 1 and policy.name != "off":
         shorter = replace(traffic, replay=_shorter(traffic.replay))
         name = policy.name
-        policy = make(f"fixed:{block - 1}" if name == f"fixed:{block}" else name, block_size=block - 1)
+        whole = name == f"fixed:{block}"
+        policy = make(f"fixed:{block - 1}") if whole else resized(policy, block - 1)
         out["last_block_position"] = base - highest_rate(shorter, policy, engines, base)
         out["block_size"] = block
     return out
@@ -94,6 +96,7 @@ def _shorter(replay: Replay) -> Replay:
     return replace(
         replay,
         survival=np.ascontiguousarray(replay.survival[:, :block]),
+        confidence=None if replay.confidence is None else replay.confidence[:, :block],
         accepted=np.minimum(replay.accepted, np.int16(block)),
     )
 

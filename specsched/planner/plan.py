@@ -15,11 +15,14 @@ from typing import Any, cast
 import numpy as np
 
 from ..calibration import Calibration
-from ..documents.plan import Plan, PlanRow
+from ..documents.plan import Binds, Plan, PlanRow
+from ..documents.promise import promise
+from ..documents.shared import LimitsStated
 from ..errors import WorkloadError
 from ..profile import StepProfile
 from ..simulator import Serving
 from ..simulator.intervals import LEVEL
+from ..simulator.limits import NO_LIMITS, Limits, goodput, judged
 from ..simulator.noise import Heavier, fleet_noise
 from ..simulator.serving import MAX_RUNNING
 from ..trace import Trace
@@ -30,7 +33,7 @@ from .deployment import runs_in
 from .doubts import input_warnings, left_out
 from .fleet import Fleet, Trial, confirmed, share_interval, under
 from .hours import hours
-from .inputs import AUTO, Inputs, Progress, check_promise, load_inputs, once, report_progress
+from .inputs import Inputs, Progress, check_promise, load_inputs, once, report_progress
 from .margin import worth
 from .prefill import left_out_by_request, load_of, probe, settle
 from .traffic import Traffic
@@ -49,7 +52,7 @@ def plan(
     rate: float | None = None,
     burstiness: float = 1.0,
     workload: Workload | None = None,
-    ttft_ms: float | None = None,
+    limits: Limits = NO_LIMITS,
     gpu_cost: float | None = None,
     fraction: float = 0.95,
     policies: Sequence[str] | None = None,
@@ -68,9 +71,10 @@ def plan(
     ----------
     rate : requests per second of the whole fleet, gaps of this `burstiness` (1: Poisson); or `workload`: any
         arrivals, whole, or their busiest window where they are many; repeated where they end too soon.
-    ttft_ms : longest time from arrival to the first token; the engine prefills then.
+    limits : on times of a request, promised together with the speed: `Limits(ttft_seconds=0.5, ...)`. With
+        one on the first token the engine prefills.
     gpu_cost : price of a GPU hour, for cost per million output tokens.
-    fraction : share of requests that must reach the SLA (and the time to first token).
+    fraction : share of requests that must keep what is promised, speed and limits at once.
     requests : fewest requests of a trial with `rate`; more are drawn where a trial would end too soon. Of a
         workload more than LONGEST requests are replayed only if so many are asked for.
     marginal : whether to search what one engine more and the like are worth.
@@ -79,14 +83,11 @@ def plan(
 
     Raises SpecschedError children for what cannot be run. A speed nobody reaches is an answer: engines None.
     """
-    _check(sla_tps, fraction, rate, workload, ttft_ms, gpu_cost)
-    if ttft_ms is not None and serving is None and serving_options.get("prefill", AUTO) == AUTO:
-        serving_options = serving_options | {"prefill": "chunked"}  # the first token's time is asked for
+    _check(sla_tps, fraction, rate, workload, gpu_cost)
     given = load_inputs(
-        *(trace, profile, policies, calibration, None, seed, serving, serving_options),
+        *(trace, profile, policies, calibration, None, seed, serving, serving_options, limits),
         replicas=serving_options.get("ranks_per_group", 1),
     )
-    _check_first_token(ttft_ms, given.serving)
     replay = given.replay
     lengths = replay.length if workload is None or workload.output_tokens is None else workload.output_tokens
     least = RESIDENCES * float(lengths.mean()) / sla_tps
@@ -109,13 +110,13 @@ def plan(
     said = [*first, *said]
     traffic = Traffic(
         *(given.part, replay, given.profile, given.serving, workload, float(sla_tps)),
-        *(None if ttft_ms is None else ttft_ms / 1000.0, fraction, seed, least),
+        *(limits, fraction, seed, least),
     )
     fleets = [Fleet(traffic, policy) for policy in given.policies]
     report_progress(fleets, lambda fleet: len(fleet.trials), progress)
     rows = map_points(lambda fleet: _row(fleet, gpu_cost, whole is None), fleets, workers)
     asked = rate if rate is not None else workload.rate
-    document = _document(given, traffic, fleets, rows, asked, ttft_ms, gpu_cost)
+    document = _document(given, traffic, fleets, rows, asked, gpu_cost)
     document["portion"] = part
     document["warnings"] = once(said, document["warnings"])
     best = document["recommended"]
@@ -143,7 +144,6 @@ def _document(
     fleets: list[Fleet],
     rows: list[PlanRow],
     rate: float,
-    ttft_ms: float | None,
     gpu_cost: float | None,
 ) -> Plan:
     """The document `specsched/plan/1`."""
@@ -152,7 +152,7 @@ def _document(
         "schema": "specsched/plan/1",
         "sla_tps": traffic.sla_tps,
         "sla_fraction": traffic.share,
-        "ttft_ms": ttft_ms,
+        "limits": cast(LimitsStated, traffic.limits.document()),
         "rate": rate,
         "rate_simulated": workload.rate,
         "burstiness": workload.burstiness,
@@ -190,11 +190,10 @@ def _check(
     fraction: float,
     rate: float | None,
     workload: Workload | None,
-    ttft_ms: float | None,
     gpu_cost: float | None,
 ) -> None:
     check_promise(sla_tps, fraction)
-    for name, value in (("rate", rate), ("ttft_ms", ttft_ms), ("gpu_cost", gpu_cost)):
+    for name, value in (("rate", rate), ("gpu_cost", gpu_cost)):
         if value is not None and not (np.isfinite(value) and value > 0):
             raise WorkloadError(f"{name} is {value}; it must be a positive number")
     if (rate is None) == (workload is None):
@@ -205,14 +204,6 @@ def _check(
         raise WorkloadError(
             f"workload {workload.name!r}: {len(workload)} arrivals say nothing about a share of them; give "
             "20 or more"
-        )
-
-
-def _check_first_token(ttft_ms: float | None, serving: Serving) -> None:
-    if ttft_ms is not None and serving.prefill != "chunked":
-        raise WorkloadError(
-            "a time to first token needs prefill in the engine: add prefill chunked (disaggregated prompts "
-            "arrive with their first token)"
         )
 
 
@@ -242,7 +233,7 @@ def _row(fleet: Fleet, gpu_cost: float | None, drawn: bool) -> PlanRow:
         ]
         if fewest > 1:
             row["binds"] = _binds(fleet.at(fewest - 1))
-        row |= _held(fleet.at(engines), engines)
+        row |= _held(fleet.traffic, fleet.at(engines), engines)
         if gpu_cost is not None:
             row["cost_per_hour"] = gpu_cost * row["gpus"]
             row["cost_per_million_tokens"] = gpu_cost * row["gpus"] / (row["throughput"] * 3600.0) * 1e6
@@ -284,17 +275,22 @@ def _safe(fleet: Fleet, fewest: int) -> int:
     return max(fewest, heavier if heavier is not None else fewest)
 
 
-def _held(held: Trial, engines: int) -> dict[str, Any]:
+def _held(traffic: Traffic, held: Trial, engines: int) -> dict[str, Any]:
     """What the users of a fleet that keeps its promise get."""
     assert held.result is not None
     summary = held.result.summary
     return {
         "share_at_sla": held.share,
+        "goodput": goodput(held.result, judged(held.result, traffic.sla_tps, traffic.limits)),
         "throughput": summary["throughput"],
         "tps_user": summary["tps_user"],
         "tpot_seconds": summary["tpot_seconds"],
         "end_to_end_seconds": summary["end_to_end_seconds"],
         "ttft_seconds": summary.get("ttft_seconds"),
+        **{
+            key: summary[key]
+            for key in ("itl_seconds", "wait_seconds", "tps_user_without_wait", "tps_user_with_wait")
+        },
         "emitted_per_step": summary["emitted_per_step"],
         "verify_tokens_per_request": summary["verify_tokens_per_request"],
         "rejected_share": summary["rejected_share"],
@@ -302,23 +298,24 @@ def _held(held: Trial, engines: int) -> dict[str, Any]:
     }
 
 
-def _binds(failed: Trial) -> str:
+def _binds(failed: Trial) -> Binds:
     """What keeps a fleet one engine smaller from the promise."""
     if failed.result is None:
         return "profile"
     a, summary = failed.result.arrays, failed.result.summary
     waited = a["finish_seconds"] > a["ready_seconds"]
-    if failed.late > failed.slow:
-        return "queueing"
+    slow, most = failed.missed["speed"], max(failed.missed, key=lambda name: failed.missed[name])
+    if failed.missed[most] > slow:
+        return "queueing" if most == "ttft" else cast(Binds, most)
     if (summary["preemptions"] or summary["blocked_steps"]) and waited.any():
         # Memory is the cause where it held back at least as many requests as missed the promise beyond those
         # that may; steps during which somebody waited for it say how often it did.
         held_back = max(
             summary["blocked_steps"] / max(summary["steps"], 1), float(np.mean(a["preemptions"] > 0))
         )
-        if held_back >= 0.5 * failed.slow:
+        if held_back >= 0.5 * slow:
             return "memory"
-    return "queueing" if summary["full_steps"] >= 0.5 * failed.slow * summary["steps"] > 0 else "speed"
+    return "queueing" if summary["full_steps"] >= 0.5 * slow * summary["steps"] > 0 else "speed"
 
 
 def _recommended(rows: list[PlanRow]) -> PlanRow | None:
@@ -349,19 +346,24 @@ def _warnings(given: Inputs, traffic: Traffic, fleets: list[Fleet], rows: list[P
 
 def headline(document: Plan) -> str:
     """One sentence that concludes."""
-    promise = f"{document['sla_tps']:g} tokens/s for {document['sla_fraction']:.0%} of requests"
-    if document["ttft_ms"] is not None:
-        promise += f" with the first token in {document['ttft_ms']:g} ms"
+    promised = promise(document)
     rows = {row["policy"]: row for row in document["policies"]}
     best = rows.get(document["recommended"] or "")
     if best is None:
-        return f"No lossless policy tried reaches {promise}, however many GPUs it gets."
+        unproved = [row for row in rows.values() if row["lossless"] is None and row["gpus"] is not None]
+        if unproved:
+            least = min(unproved, key=lambda row: row["gpus"] or 0)
+            return (
+                f"No policy proved lossless reaches {promised}, however many GPUs; {least['policy']}, "
+                f"which is not proved, needs {least['gpus']}."
+            )
+        return f"No lossless policy tried reaches {promised}, however many GPUs it gets."
     low, high = best["gpus_interval"] or (None, None)
     span = f"{low} ~ {high if high is not None else 'unknown'}"
     gpus = f"{best['gpus']} GPU" + ("s" if best["gpus"] != 1 else "")
-    text = f"{document['rate']:.3g} requests/s need {gpus} ({span}) with {best['policy']} for {promise}"
+    text = f"{document['rate']:.3g} requests/s need {gpus} ({span}) with {best['policy']} for {promised}"
     off = rows.get("off")
-    if best["policy"] == "off" and len(rows) > 1:
+    if best["policy"] == "off" and any(row["lossless"] and row is not best for row in rows.values()):
         text = f"Drafting does not pay here: {text}"
     elif off is not None and off is not best and off["gpus"] is None:
         text += "; without drafting no number of GPUs is enough"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, cast
 
 from ..calibration import Calibration
 from ..documents.runs import RunRow, Runs
+from ..documents.shared import LimitsStated
 from ..profile import StepProfile
 from ..schedule import Policy
 from ..simulator import Serving, SimResult, simulate
 from ..simulator.backlog import STAYS
+from ..simulator.limits import NO_LIMITS, Limits, goodput, judged
 from ..simulator.prefill import Load
 from ..trace import Trace
 from ..workers import Progress, map_points
@@ -35,6 +36,7 @@ def runs(
     concurrency: Sequence[int] | None = None,
     arrivals: str = "closed",
     sla_tps: float | None = None,
+    limits: Limits = NO_LIMITS,
     requests: int = 1000,
     seed: int = 0,
     calibration: Calibration | str | None = "sts",
@@ -47,11 +49,11 @@ def runs(
     """Every policy at every load: the JSON document `specsched/runs/1`, one row a run.
 
     A load is a number of concurrent users of one engine, or the arrivals. Rows hold SimResult's summary and,
-    with an SLA (tokens/s), the share of requests that reach it. `serving`: a `Serving`, or its fields as
-    keywords.
+    with an SLA (tokens/s) or limits on times, the share of good requests and the goodput. `serving`: a
+    `Serving`, or its fields as keywords.
     """
     given = load_inputs(
-        trace, profile, policies or None, calibration, block_size, seed, serving, serving_options
+        trace, profile, policies or None, calibration, block_size, seed, serving, serving_options, limits
     )
     workload = parse_arrivals(arrivals, requests=requests, seed=seed)
     part = None
@@ -80,9 +82,10 @@ def runs(
             serving=settings,
         )
         row: dict[str, Any] = {"policy": result.policy, "lossless": result.lossless, "concurrency": load}
-        if sla_tps is not None:
-            share = result.share_at(sla_tps)
-            row["share_at_sla"] = None if math.isnan(share) else share
+        if sla_tps is not None or limits:
+            found = judged(result, sla_tps, limits)
+            row["goodput"] = goodput(result, found)
+            row["share_at_sla"] = found.share if row["goodput"] is not None else None
         if result.backlog is not None:
             row["backlog"] = result.backlog._asdict() | {"grows": result.backlog.grows}
         return cast(RunRow, row | result.summary), result
@@ -110,6 +113,7 @@ def runs(
         "portion": part,
         "prefill": settings.prefill,
         "sla_tps": sla_tps,
+        "limits": cast(LimitsStated, limits.document()),
         "calibration": given.note,
         "warnings": once(said, input_warnings(given), *(result.warnings for _, result in done)),
         "not_modelled": left_out(settings),

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from ..profile import StepProfile
 from ..simulator import Serving
+from ..simulator.limits import Limits
 from ..simulator.replay import Replay
 from ..simulator.requests import Requests, open_loop
 from ..trace import Trace
@@ -23,7 +24,7 @@ class Traffic:
     serving: Serving
     workload: Workload
     sla_tps: float
-    ttft_seconds: float | None
+    limits: Limits
     share: float
     seed: int
     least_seconds: float = 0.0  # that arrivals last at any rate, for a fleet to reach its steady state

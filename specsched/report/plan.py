@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .tables import tail
-from .text import count, decimal, gaps, grid, milliseconds, paragraph, share
+from ..documents.promise import with_limits
+from .tables import promised_blocks, tail
+from .text import count, decimal, gaps, grid, paragraph, proved, share
 
 Row = Mapping[str, Any]
 MOST_HOURS = 30  # rows of the table of hours; more are summed up by their GPUs (all are in the JSON)
@@ -20,6 +21,7 @@ def plan_text(plan: Row) -> str:
         traffic_line(plan),
         grid(*fleet_rows(plan)),
         *(["In that fleet:", grid(header, speeds)] if speeds else []),
+        *promised_blocks(plan, held_rows(plan)),
         "\n".join(paragraph(line) for line in [*notes(plan), *marginal_lines(plan)]),
         *hours_blocks(plan),
         "\n".join(tail(plan)),
@@ -32,7 +34,8 @@ def traffic_line(plan: Row) -> str:
     said = gaps(plan["burstiness"], plan.get("recorded", False))
     return paragraph(
         f"GPUs for {plan['rate']:.4g} requests/s ({said}; {count(plan['requests'])} simulated), "
-        f"{share(plan['sla_fraction'])} of them at {plan['sla_tps']:g} tokens/s or faster:"
+        f"{share(plan['sla_fraction'])} of them at {plan['sla_tps']:g} tokens/s or "
+        f"faster{with_limits(plan.get('limits'))}:"
     )
 
 
@@ -65,7 +68,7 @@ def fleet_rows(plan: Row) -> tuple[list[str], list[list[str]]]:
             if costs
             else []
         )
-        rows.append([*cells, "yes" if row["lossless"] else "NO"])
+        rows.append([*cells, proved(row["lossless"])])
     return [*header, "lossless"], rows
 
 
@@ -77,7 +80,6 @@ def _span(bounds: Any) -> str:
 
 def speed_rows(plan: Row) -> tuple[list[str], list[list[str]]]:
     """Header and cells of the second table: speeds and steps in the fleet found."""
-    ttft = any(row.get("ttft_seconds") for row in plan["policies"])
     header = [
         "policy",
         "tokens/s\nin all",
@@ -87,22 +89,24 @@ def speed_rows(plan: Row) -> tuple[list[str], list[list[str]]]:
         "emitted\nper step",
         "drafts\nrejected",
     ]
-    header += ["TPOT ms\np50", "\np95", *(["TTFT ms\np50", "\np95"] if ttft else [])]
     rows = []
     for row in by_gpus(plan):
         if row["engines"] is None:
             continue
-        speed, first = row["tps_user"], row.get("ttft_seconds") or {}
+        speed = row["tps_user"]
         cells = [
             row["policy"],
             count(row["throughput"]),
             *(decimal(speed.get(key)) for key in ("p05", "p50", "mean")),
         ]
         cells += [decimal(row["emitted_per_step"], 2), share(row["rejected_share"])]
-        cells += [milliseconds(row.get("tpot_seconds"), key, 1) for key in ("p50", "p95")]
-        cells += [milliseconds(first, key) for key in ("p50", "p95")] if ttft else []
         rows.append(cells)
     return header, rows
+
+
+def held_rows(plan: Row) -> list[tuple[str, Row]]:
+    """(name, figures of the fleet found) of the policies that some number of GPUs is enough for."""
+    return [(row["policy"], row) for row in by_gpus(plan) if row["engines"] is not None]
 
 
 def notes(plan: Row) -> list[str]:

@@ -75,7 +75,7 @@ def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
     So a family keeps its colour from plot to plot, whatever else is compared.
     """
-    from ..schedule import POLICIES
+    from ..schedule import POLICIES, Policy
 
     chosen: dict[str, dict[str, Any]] = {}
     seen: dict[str, int] = {}
@@ -83,7 +83,7 @@ def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
         family = name.split(":")[0]
         repeat = seen.get(family, 0)
         seen[family] = repeat + 1
-        colour = FIXED[repeat % len(FIXED)] if family == "fixed" else POLICIES[family].colour
+        colour = FIXED[repeat % len(FIXED)] if family == "fixed" else POLICIES.get(family, Policy).colour
         chosen[name] = {
             "color": colour,
             "marker": MARKERS[position % len(MARKERS)],
@@ -292,7 +292,7 @@ def plan_png(plan: Row) -> bytes:
         f"{wanted:g}% wanted", (0.0, wanted), xycoords=("axes fraction", "data"), xytext=(4, 3),
         textcoords="offset points", fontsize=9, color=INK,
     )  # fmt: skip
-    promise = f"% of requests at {plan['sla_tps']:g} tokens/s"
+    promise = "% of requests that get what is promised"
     dress(axes, "Keeping the promise", f"{_inputs(plan)}; {plan['rate']:.4g} requests/s", "GPUs", promise)
     axes.set_xscale("log", base=2)
     axes.set_ylim(0, 105)

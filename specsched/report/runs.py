@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .tables import tail
-from .text import count, decimal, gaps, grid, interval, milliseconds, paragraph, share
+from ..documents.promise import with_limits
+from .tables import has_limits, promised_blocks, tail
+from .text import count, decimal, gaps, grid, interval, paragraph, share
 
 Row = Mapping[str, Any]
+_MARKS = {True: "", False: " (not lossless)", None: " (not proved lossless)"}
 
 
 def runs_text(document: Row) -> str:
@@ -18,6 +20,8 @@ def runs_text(document: Row) -> str:
         headline(document),
         *arrivals_line(document),
         grid(*speed_rows(document)),
+        *promised_blocks(document, named(document)),
+        "What a step does there:",
         grid(*step_rows(runs)),
         "\n".join(tail(document)),
     ]
@@ -29,22 +33,27 @@ def headline(document: Row) -> str:
     runs = document["runs"]
     heaviest = max(row["concurrency"] or 0 for row in runs)
     there = [row for row in runs if (row["concurrency"] or 0) == heaviest]
-    lossless = [row for row in there if row["lossless"]] or there
+    proved = [row for row in there if row["lossless"]]
+    lossless, kind = (
+        proved or there,
+        "lossless policies" if proved else "policies tried, none proved lossless",
+    )
     if document["arrivals"] != "closed" and document.get("sla_tps"):
-        best = max(lossless, key=lambda row: (row["share_at_sla"], row["throughput"]))
+        best = max(lossless, key=lambda row: (row["share_at_sla"] or 0.0, row["throughput"]))
         text = (
             f"With arrivals {document['arrivals']}, {share(best['share_at_sla'])} of requests get "
-            f"{document['sla_tps']:g} tokens/s or more under {best['policy']}"
+            f"{document['sla_tps']:g} tokens/s or more{with_limits(document.get('limits'))} under "
+            f"{best['policy']}"
         )
         if len(lossless) > 1:
-            text += ", more than under any other lossless policy tried"
+            text += f", more than under any other of the {kind}"
         if (best.get("backlog") or {}).get("grows"):
             text += "; but more arrives than it serves, and a longer run serves fewer"
         return text + "."
     best = max(lossless, key=lambda row: row["throughput"])
     load = f"{count(heaviest)} users" if heaviest else f"arrivals {document['arrivals']}"
     return (
-        f"With {load}, {best['policy']} has most throughput of the lossless policies: "
+        f"With {load}, {best['policy']} has most throughput of the {kind}: "
         f"{count(best['throughput'])} tokens/s, {decimal(best['tps_user'].get('mean'))} tokens/s per user."
     )
 
@@ -59,12 +68,12 @@ def arrivals_line(document: Row) -> list[str]:
 
 
 def speed_rows(document: Row) -> tuple[list[str], list[list[str]]]:
-    """Header and cells: throughput, the users' speeds and, where there are, SLA share and TTFT."""
+    """Header and cells: throughput, the users' speeds and, where something is promised, who gets it."""
     runs = document["runs"]
     closed = any(row["concurrency"] for row in runs)
-    first_token = any(row.get("ttft_seconds") for row in runs)
+    promised = document.get("sla_tps") is not None or has_limits(document)
     columns: list[tuple[str, Callable[[Row], str], bool]] = [  # title, cell, shown at all
-        ("policy", lambda row: row["policy"] + ("" if row["lossless"] else " (not lossless)"), True),
+        ("policy", lambda row: row["policy"] + _MARKS[row["lossless"]], True),
         ("users", lambda row: count(row["concurrency"]), closed),
         ("users\n(mean)", lambda row: decimal(row["concurrency_mean"]), not closed),
         ("tokens/s\nin all", lambda row: count(row["throughput"]), True),
@@ -72,20 +81,19 @@ def speed_rows(document: Row) -> tuple[list[str], list[list[str]]]:
         ("per user\np05", lambda row: decimal(row["tps_user"].get("p05")), True),
         ("\np50", lambda row: decimal(row["tps_user"].get("p50")), True),
         ("\nmean", lambda row: decimal(row["tps_user"].get("mean")), True),
-        ("at the\nSLA", lambda row: share(row.get("share_at_sla")), document.get("sla_tps") is not None),
-        ("TPOT ms\np50", lambda row: milliseconds(row.get("tpot_seconds"), "p50", 1), True),
-        ("\np95", lambda row: milliseconds(row.get("tpot_seconds"), "p95", 1), True),
-        ("TTFT ms\np50", lambda row: milliseconds(row.get("ttft_seconds"), "p50"), first_token),
-        ("\np95", lambda row: milliseconds(row.get("ttft_seconds"), "p95"), first_token),
-        (
-            "end-to-end\np50 s",
-            lambda row: decimal((row.get("end_to_end_seconds") or {}).get("p50"), 2),
-            not closed,
-        ),
-        ("\np95 s", lambda row: decimal((row.get("end_to_end_seconds") or {}).get("p95"), 2), not closed),
+        ("at the\nSLA", lambda row: share(row.get("share_at_sla")), promised),
     ]
     shown = [(title, cell) for title, cell, wanted in columns if wanted]
     return [title for title, _ in shown], [[cell(row) for _, cell in shown] for row in runs]
+
+
+def named(document: Row) -> list[tuple[str, Row]]:
+    """(policy and load, run) of all runs."""
+    several = len({row["concurrency"] for row in document["runs"]}) > 1
+    return [
+        (row["policy"] + (f", {count(row['concurrency'])} users" if several else ""), row)
+        for row in document["runs"]
+    ]
 
 
 def step_rows(runs: list[Row]) -> tuple[list[str], list[list[str]]]:

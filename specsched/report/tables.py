@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .text import NOTHING, count, decimal, grid, interval, paragraph, share
+from ..documents.promise import with_limits
+from .text import NOTHING, WIDTH, count, decimal, grid, interval, paragraph, proved, share
 
 Row = Mapping[str, Any]
 STEEP = 0.7  # of the users, left when steps cost 10 % more: below it a sentence says so
@@ -69,8 +70,7 @@ def capacity_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
             ]
         )
     return [*header, "lossless"], [
-        [*cells, "yes" if policy["lossless"] else "NO"]
-        for cells, policy in zip(rows, by_capacity(answer), strict=True)
+        [*cells, proved(policy["lossless"])] for cells, policy in zip(rows, by_capacity(answer), strict=True)
     ]
 
 
@@ -78,6 +78,74 @@ def _if_steps(policy: Row) -> list[int] | None:
     """Users when every step takes 10 % longer, and when it takes 10 % less."""
     found = policy.get("capacity_if_steps")
     return [found["costlier"], found["cheaper"]] if found else None
+
+
+def times_rows(rows: Sequence[tuple[str, Row]], first: str = "policy") -> tuple[list[str], list[list[str]]]:
+    """Header and cells: what users wait for, of (name, figures of a run) each; columns without a figure go.
+
+    Where anybody waits for a place, a user's speed without the wait stands beside that with it.
+    """
+    spreads = (
+        ("wait ms", "wait_seconds", 1e3, 0),
+        ("TTFT ms", "ttft_seconds", 1e3, 0),
+        ("TPOT ms", "tpot_seconds", 1e3, 1),
+        ("pause ms", "itl_seconds", 1e3, 0),
+        ("end-to-end s", "end_to_end_seconds", 1.0, 2),
+    )
+    header, columns = [first], [[name for name, _ in rows]]
+    for title, key, unit, digits in spreads:
+        if not any((row.get(key) or {}).get("p99") for _, row in rows):
+            continue
+        for quantile in ("p50", "p95", "p99"):
+            header.append(f"{title if quantile == 'p50' else ''}\n{quantile}")
+            values = [(row.get(key) or {}).get(quantile) for _, row in rows]
+            columns.append([decimal(None if v is None else unit * v, digits) for v in values])
+    if any((row.get("wait_seconds") or {}).get("p95") for _, row in rows):
+        for title, key in (("tokens/s p05\nno wait", "without"), ("\nwith it", "with")):
+            header.append(title)
+            columns.append([decimal((row.get(f"tps_user_{key}_wait") or {}).get("p05")) for _, row in rows])
+    return header, [list(cells) for cells in zip(*columns, strict=True)]
+
+
+_TIMES = {
+    "wait": "wait: for a place in the batch; the last columns are a user's speed without it and with it.",
+    "TTFT": "TTFT: from arrival to the first token, wait and prefill in it.",
+    "TPOT": "TPOT: time per output token of a request.",
+    "pause": "pause: its longest time between two deliveries of tokens.",
+}
+
+
+def times_explained(header: Sequence[str]) -> str:
+    """What the columns of `times_rows` say."""
+    shown = [text for key, text in _TIMES.items() if any(title.startswith(key) for title in header)]
+    return " ".join([*shown, "p95: all but 5% of requests are below."])
+
+
+_PROMISES = {"speed": "speed", "ttft": "TTFT", "itl": "pause", "e2e": "end-to-end"}
+
+
+def goodput_rows(rows: Sequence[tuple[str, Row | None]]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells: good requests, and the share of requests that keeps each promise alone."""
+    found = [(name, goodput) for name, goodput in rows if goodput]
+    names = [key for key in _PROMISES if any(key in goodput["shares"] for _, goodput in found)]
+    header = ["policy", "good\nrequests", "good\nrequests/s", "good\ntokens/s"]
+    header += [("keep\n" if i == 0 else "\n") + _PROMISES[key] for i, key in enumerate(names)]
+    return header, [
+        [
+            name,
+            share(goodput["share"]),
+            decimal(goodput["requests_per_second"], 3),
+            count(goodput["tokens_per_second"]),
+            *(share(goodput["shares"].get(key)) for key in names),
+        ]
+        for name, goodput in found
+    ]
+
+
+def has_limits(document: Row) -> bool:
+    """Whether anything is promised beside the speed."""
+    limits = document.get("limits") or {}
+    return any(limits.get(f"{name}_seconds") is not None for name in ("ttft", "itl", "e2e"))
 
 
 def step_rows(answer: Row) -> tuple[list[str], list[list[str]]]:
@@ -197,15 +265,17 @@ def tail(document: Row) -> list[str]:
 def answer_text(answer: Row) -> str:
     """The whole answer of `simulate --sla` as text: a concluding sentence, two tables, the doubts."""
     target = f"{share(answer['sla_fraction'])} of requests at {answer['sla_tps']:g} tokens/s or faster"
+    target += with_limits(answer.get("limits"))
     crossings = crossover_lines(answer)
     blocks = [
         paragraph(answer["headline"]),
-        f"Users one engine carries ({_gpus(answer)}) with {target}:",
+        paragraph(f"Users one engine carries ({_gpus(answer)}) with {target}:"),
         grid(*capacity_rows(answer)),
         paragraph(
             "per user: output tokens/s from a request's first token to its last; p05 is the speed that 95% "
             "of requests reach, p50 that half of them reach. TPOT: ms per output token, at the slow end too."
         ),
+        *(promised_blocks(answer, held_rows(answer)) if _waits(answer) else []),
         "What a step does at that load:",
         grid(*step_rows(answer)),
         "\n".join(paragraph(line) for line in notes(answer)),
@@ -213,6 +283,41 @@ def answer_text(answer: Row) -> str:
         "\n".join(tail(answer)),
     ]
     return "\n\n".join(block for block in blocks if block)
+
+
+def _waits(answer: Row) -> bool:
+    """Whether there is more to say of what users wait for than TPOT, which the first table has."""
+    held = [policy["at_capacity"] for policy in answer["policies"] if policy.get("at_capacity")]
+    waited = any((row.get("wait_seconds") or {}).get("p95") or row.get("ttft_seconds") for row in held)
+    return has_limits(answer) or waited
+
+
+def held_rows(answer: Row) -> list[tuple[str, Row]]:
+    """(name, figures at the capacity) of the policies that carry anybody."""
+    return [
+        (_marked(policy, answer), {**policy["at_capacity"], "goodput": policy.get("goodput")})
+        for policy in by_capacity(answer)
+        if policy.get("at_capacity")
+    ]
+
+
+def promised_blocks(document: Row, rows: Sequence[tuple[str, Row]]) -> list[str]:
+    """What users wait for and, where limits are given, the good requests."""
+    if not rows:
+        return []
+    header, cells = times_rows(rows)
+    text = grid(header, cells)
+    if max(map(len, text.split("\n"))) > WIDTH:
+        cut = next(i for i, title in enumerate(header) if title.startswith("pause"))
+        parts = [[*range(cut)], [0, *range(cut, len(header))]]
+        text = "\n\n".join(
+            grid([header[i] for i in part], [[row[i] for i in part] for row in cells]) for part in parts
+        )
+    blocks = ["What users wait for there:", text, paragraph(times_explained(header))]
+    if has_limits(document) and any(row.get("goodput") for _, row in rows):
+        found = [(name, row.get("goodput")) for name, row in rows]
+        blocks += ["Good requests, which keep all that is promised at once:", grid(*goodput_rows(found))]
+    return blocks
 
 
 def _gpus(answer: Row) -> str:

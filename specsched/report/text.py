@@ -35,15 +35,14 @@ def decimal(value: Any, digits: int = 1) -> str:
     return NOTHING if _missing(value) else f"{value:,.{digits}f}"
 
 
-def milliseconds(spread: Any, key: str, digits: int = 0) -> str:
-    """A percentile of a spread in seconds, as ms; `-` where there is none."""
-    seconds = (spread or {}).get(key)
-    return decimal(None if seconds is None else 1e3 * seconds, digits)
-
-
 def share(value: Any) -> str:
     """A fraction as a percentage; `-` for nothing."""
     return NOTHING if _missing(value) else f"{100 * value:.0f}%"
+
+
+def proved(lossless: bool | None) -> str:
+    """Whether a policy is lossless, as a cell."""
+    return "not proved" if lossless is None else "yes" if lossless else "NO"
 
 
 def interval(low_high: Any, show: Callable[[Any], str] = count) -> str:

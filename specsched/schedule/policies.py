@@ -36,7 +36,7 @@ class Policy:
 
     family: ClassVar[str]  # its name without a parameter
     code: ClassVar[int]  # kernels.OFF ... kernels.BATCH_TABLE
-    colour: ClassVar[str]  # of its curves
+    colour: ClassVar[str] = "#666666"  # of its curves
     meaning: ClassVar[str] = "a policy of your own"  # what it does, for a reader of reports
     # Where it runs today, as of the versions this project reads formats of (docs/formats.md).
     runs_in: ClassVar[str] = "no released engine: it needs a scheduler of your own"
@@ -63,8 +63,8 @@ class Policy:
             )
         return cls()
 
-    def lossless(self, confidence_sees_token: bool = False) -> bool:
-        """Whether the served text keeps the target's own distribution at temperature > 0.
+    def lossless(self, confidence_sees_token: bool = False) -> bool | None:
+        """Whether the served text keeps the target's own distribution at temperature > 0; None: not proved.
 
         `confidence_sees_token`: the confidence of a position uses the probability of the very token drafted
         there, as most engines' logs do. Then only policies that do not read confidences are lossless.

@@ -35,6 +35,7 @@ class Replay:
     request_ids: np.ndarray  # int64[m]: ids in the trace
     domain: np.ndarray  # int64[m]: code of `domain_names`
     domain_names: tuple[str, ...]
+    confidence: np.ndarray | None = None  # float64[t, γ]: calibrated, whose products `survival` holds
     position: np.ndarray | None = None  # int64[t]: of a log: tokens of the request before each row
     where: str = "the trace"  # its file, for messages
 
@@ -93,6 +94,7 @@ class Replay:
             request_ids=np.asarray(trace.request_ids, dtype=np.int64),
             domain=np.asarray(trace.domain[trace.starts], dtype=np.int64),
             domain_names=tuple(trace.domain_names),
+            confidence=confidence,
             position=None if dense else trace.position - np.repeat(trace.position[start], trace.lengths),
             where=trace.where,
         )

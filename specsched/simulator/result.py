@@ -33,13 +33,15 @@ class SimResult:
     `step_seconds`, `concurrency_mean` (requests decoding, over time), `extrapolated_steps`,
     `outside_steps` ({term_side: share of the steps outside the points of a term}), `off_graph_steps`,
     `preemptions`, `blocked_steps` (a request waited for KV memory), `full_steps` (for a place), `seconds`
-    and `steps` of the measured window, `requests`, `distinct_requests`, `ttft_seconds` {mean, p50, p95}
-    where prefill is simulated, `intervals` (95 %, bootstrap over traced
+    and `steps` of the measured window, `requests`, `distinct_requests`; {mean, p50, p95, p99} of
+    `tpot_seconds`, `itl_seconds` (the longest time between two deliveries of a request's tokens),
+    `end_to_end_seconds`, `wait_seconds` (for a place) and, where prefill is simulated, `ttft_seconds`;
+    `tps_user_without_wait` and `tps_user_with_wait` for a place; `intervals` (95 %, bootstrap over traced
     requests) of the headline figures.
     """
 
     policy: str
-    lossless: bool
+    lossless: bool | None  # None: not proved
     summary: dict[str, Any]
     warnings: list[str]
     replay: Replay = field(repr=False)
@@ -166,15 +168,29 @@ def summarise(
         "requests": len(tokens),
         "distinct_requests": int((np.bincount(arrays["traced"]) > 0).sum()),
     }
-    if prefilled_here:
-        first = arrays["ready_seconds"] - arrays["arrival_seconds"]
-        summary["ttft_seconds"] = _spread(first, ("p50", "p95"))
-    summary["tpot_seconds"] = _spread(1.0 / speed, ("p50", "p95"))
-    whole = arrays["finish_seconds"] - arrays["arrival_seconds"]
-    summary["end_to_end_seconds"] = _spread(whole, ("p50", "p95"))
+    summary |= _times(arrays, speed, prefilled_here)
     if seed is not None and speed.size:
         summary["intervals"] = _intervals(arrays, decoded, speed, duration, seed, summary, closed, competes)
     return summary
+
+
+def _times(arrays: dict[str, np.ndarray], speed: np.ndarray, prefilled_here: bool) -> dict[str, Any]:
+    """Spreads of what users wait for, in seconds, and their speeds without and with the wait for a place."""
+    high, a = ("p50", "p95", "p99"), arrays
+    out: dict[str, Any] = {}
+    if prefilled_here:
+        out["ttft_seconds"] = _spread(a["ready_seconds"] - a["arrival_seconds"], high)
+    out["tpot_seconds"] = _spread(1.0 / speed, high)
+    out["end_to_end_seconds"] = _spread(a["finish_seconds"] - a["arrival_seconds"], high)
+    out["itl_seconds"] = _spread(a["longest_gap_seconds"][a["tokens"] > 0], high)
+    wait = a["started_seconds"] - a["arrival_seconds"]
+    out["wait_seconds"] = _spread(wait, high)
+    served = a["finish_seconds"] - np.maximum(a["ready_seconds"], a["started_seconds"])
+    known = (a["tokens"] > 0) & (served > 0)
+    low = ("p05", "p50", "p95")
+    out["tps_user_without_wait"] = _spread((a["tokens"][known] / served[known]), low)
+    out["tps_user_with_wait"] = _spread(a["tokens"][known] / (served + wait)[known], low)
+    return out
 
 
 def _intervals(

@@ -12,17 +12,18 @@ import numpy as np
 
 from .. import kernels
 from ..calibration import Calibration
-from ..errors import PolicyError, ProfileError, WorkloadError
+from ..errors import ProfileError, WorkloadError
 from ..kernels import state as columns
 from ..profile import StepProfile, load_profile
 from ..profile.tables import NO_LIMIT, ProfileTables
 from ..randomness import check_seed, generator
-from ..schedule import History, Lagged, Policy, is_bundled, make
+from ..schedule import History, Lagged, Policy
 from ..trace import Trace, load_trace
 from .backlog import backlog, steadiness_warnings
 from .mismatch import long_requests, prefill_twice, refuse_long_context
 from .noise import widened
 from .outside import SAMPLED, outside_steps
+from .own import Own, policy_of, replay_own
 from .replay import ROUTE, Replay
 from .requests import Requests, closed_loop, open_loop
 from .result import SimResult, summarise
@@ -36,7 +37,7 @@ from .serving import MAX_RUNNING, ROUTERS, Serving, kv_capacity, require_whole, 
 def simulate(
     trace: Trace | str | os.PathLike[str],
     profile: StepProfile | str | os.PathLike[str],
-    policy: str | Policy = "lagged",
+    policy: str | Policy | Any = "lagged",
     concurrency: int | None = None,
     requests: int = 2000,
     seed: int = 0,
@@ -53,7 +54,8 @@ def simulate(
     Parameters
     ----------
     trace, profile : objects, paths or bundled names.
-    policy : name (`lagged:2`, `fixed:3`, ...; docs/architecture.md, Policies) or a policy of `schedule`.
+    policy : name (`lagged:2`, `fixed:3`, ...; docs/architecture.md, Policies) or a policy of `schedule`; or
+        one of your own, as an object or `MODULE:NAME`, which is slower (docs/extending.md).
     concurrency : users of the closed loop; give this or `workload`, not both.
     requests : measured requests of the closed loop: the first so many admitted after warm-up.
     calibration : applied to the logits; None replays σ(logit) and fits nothing.
@@ -73,7 +75,7 @@ def simulate(
     trace = trace if isinstance(trace, Trace) else load_trace(trace)
     profile = profile if isinstance(profile, StepProfile) else load_profile(profile)
     replay = Replay.of(trace, calibration, block_size)
-    policy = make(policy, block_size=replay.block_size) if isinstance(policy, str) else policy
+    policy = policy_of(policy, replay.block_size)
     serving = serving_of(serving, serving_options)
     if (concurrency is None) == (workload is None):
         raise WorkloadError("give either concurrency (closed loop) or workload (arrivals), and not both")
@@ -151,23 +153,12 @@ class Run:
 
         `bootstrap` False leaves the intervals out: they cost as much as a short run.
         """
-        if not is_bundled(policy):
-            raise PolicyError(
-                f"{type(policy).__name__} is a policy of your own: a simulation runs the bundled ones in "
-                "compiled code and would ignore its plan(); docs/extending.md says how to add one"
-            )
+        policy = policy_of(policy, self.replay.block_size)
         capacity = kv_capacity(self.profile, self.serving, policy.drafts)
         if capacity < self.kv_capacity:
             self._refuse_what_never_fits(capacity)
         state = self._new_state(policy)
-        status = kernels.run_engine(
-            self._world(seed),
-            self._settings(capacity),
-            policy.kernel_plan(self.max_running, self.replay.block_size, self.profile.minimum_gain),
-            self.tables if policy.engines_own else self.tables._replace(decides=False),
-            state,
-            kernels.make_scratch(self.max_running, self.replay.block_size),
-        )
+        status = self._replayed(policy, seed, state, capacity)
         count, real = state.counts, state.sums
         if status == kernels.REFUSED:
             raise ProfileError(self.profile.refusal(int(count[columns.REFUSED_TOKENS])))
@@ -207,6 +198,17 @@ class Run:
             summary["intervals"] = widened(found, result, self.profile, self.serving, weighs)
         return result
 
+    def _replayed(self, policy: Policy, seed: int, state: kernels.State, capacity: int) -> int:
+        block = self.replay.block_size
+        plan = policy.kernel_plan(self.max_running, block, self.profile.minimum_gain)
+        world, settings = self._world(seed), self._settings(capacity)
+        tables = self.tables if policy.engines_own else self.tables._replace(decides=False)
+        if isinstance(policy, Own):
+            assert self.replay.confidence is not None  # dropped by studies of bundled policies alone
+            return replay_own(policy, world, settings, plan, tables, state, self.replay.confidence)
+        scratch = kernels.make_scratch(self.max_running, block)
+        return int(kernels.run_engine(world, settings, plan, tables, state, scratch))
+
     def _counts(self, state: kernels.State) -> dict[str, float]:
         """Totals of the whole run, warm-up and drain included: what the laws are stated on."""
         k, count = columns, state.counts
@@ -233,6 +235,8 @@ class Run:
             "arrival_seconds": times[:, k.ARRIVAL],
             "ready_seconds": times[:, k.READY],
             "finish_seconds": times[:, k.FINISH],
+            "started_seconds": times[:, k.STARTED],
+            "longest_gap_seconds": times[:, k.LONGEST],
             "traced": facts[:, k.F_TRACED],
             "tokens": facts[:, k.F_TOKENS],
             "steps": facts[:, k.F_STEPS],

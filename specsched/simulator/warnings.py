@@ -52,7 +52,13 @@ def run_warnings(
 ) -> list[str]:
     """What this run makes doubtful about its own figures."""
     warnings = []
-    if not policy.lossless(sees_token):
+    proved = policy.lossless(sees_token)
+    if proved is None:
+        warnings.append(
+            f"policy {policy.name} is your own: that the text stays the target's is not proved; "
+            f"`specsched audit {policy.name}` searches it for a leak. It is planned in Python, which is slow"
+        )
+    elif not proved:
         why = "the confidences see the drafted token" if sees_token else "it decides on the present draft"
         warnings.append(f"policy {policy.name} is not lossless at temperature > 0: {why}")
     if policy.pays_sync and not profile.sync_seconds:

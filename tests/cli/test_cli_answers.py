@@ -115,7 +115,7 @@ def test_an_sla_nobody_reaches_is_an_answer() -> None:
 
 def test_runs_at_loads_need_no_sla() -> None:
     result = answered("simulate", "--trace", "qwen3-4b-chat", *FEW)
-    assert len([line for line in result.stdout.splitlines() if line.startswith("lagged:2")]) == 4
+    assert len([line for line in result.stdout.splitlines() if line.startswith("lagged:2")]) == 6
     document = strict(answered("simulate", "--trace", "qwen3-4b-chat", *FEW, "--json").stdout)
     assert document["schema"] == "specsched/runs/1"
     assert [(row["policy"], row["concurrency"]) for row in document["runs"]] == [

@@ -19,6 +19,7 @@ from specsched.inspection import inspect_acceptance, inspect_object
 from specsched.planner import answer, explain, plan, runs
 from specsched.planner.about import about
 from specsched.profile import StepProfile
+from specsched.simulator import Limits
 from specsched.trace import Trace
 
 COST = {"tokens": [1, 8, 64], "seconds": [0.01, 0.011, 0.03]}
@@ -65,7 +66,7 @@ def test_answers(sla: float, more: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("sla", "more"),
     [
-        (40.0, {"gpu_cost": 2.0, "prefill": "chunked", "ttft_ms": 5000.0}),
+        (40.0, {"gpu_cost": 2.0, "prefill": "chunked", "limits": Limits(5.0)}),
         (40.0, {"ranks_per_group": 2}),
         (1e6, {"gpu_cost": 2.0}),
     ],
@@ -135,7 +136,7 @@ def test_a_schema_refuses_what_the_types_do_not_say() -> None:
         {**right, "schema": "specsched/runs/2"},
         {**right, "runs": [{**row, "throughput": "fast"}]},
         {**right, "runs": [{key: value for key, value in row.items() if key != "steps"}]},
-        {**right, "runs": [{**row, "tps_user": {"p99": 1.0}}]},
+        {**right, "runs": [{**row, "tps_user": {"p98": 1.0}}]},
     ):
         with pytest.raises(jsonschema.ValidationError):
             hold("runs", wrong)

@@ -31,7 +31,7 @@ from specsched.planner.stable import Service, service
 from specsched.planner.traffic import Traffic
 from specsched.profile import StepProfile
 from specsched.schedule import make
-from specsched.simulator import Serving, simulate
+from specsched.simulator import Limits, Serving, simulate
 from specsched.simulator.noise import Heavier, fleet_noise, student
 from specsched.simulator.replay import Replay
 from specsched.trace import Trace
@@ -63,7 +63,7 @@ def only(sla: float, workload: Workload | None, policy: str, **more: Any) -> dic
 def traffic(workload: Workload, sla: float = 50.0, trace: Trace = EVEN, **more: Any) -> Traffic:
     profile, ttft, share = more.pop("profile", line()), more.pop("ttft", None), more.pop("share", 0.95)
     serving = Serving(**(PLACES | more))
-    return Traffic(trace, Replay.of(trace), profile, serving, workload, sla, ttft, share, 0)
+    return Traffic(trace, Replay.of(trace), profile, serving, workload, sla, Limits(ttft), share, 0)
 
 
 # -- the fewest engines ------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_late_first_tokens_count() -> None:
     assert speed is not None
     assert both is not None
     assert speed < both
-    row = only(20.0, load, "off", trace=trace, ttft_ms=150.0, **serving)
+    row = only(20.0, load, "off", trace=trace, limits=Limits(0.15), **serving)
     assert row["engines_fewest"] == both
     assert row["binds"] == "queueing", "what a fleet one smaller misses is the first token, not the speed"
     without = only(20.0, load, "off", trace=trace, **serving)
@@ -218,7 +218,7 @@ def test_requests_of_one_token_have_no_speed_to_miss() -> None:
     idle = (told.arrays["tokens"] == 0) & waited
     assert shares[(wanted or 1) - 1] - idle.mean() < 0.95, "counted as slow they would need another engine"
     fleet = trial(traffic(load, 20.0, **serving), make("off"), wanted or 1)
-    assert fleet.slow == pytest.approx(np.mean([not fast for _, fast, _ in promises(told, 20.0)]))
+    assert fleet.missed["speed"] == pytest.approx(np.mean([not fast for _, fast, _ in promises(told, 20.0)]))
 
 
 def test_a_trial_says_who_was_slow_and_who_was_late() -> None:
@@ -228,8 +228,8 @@ def test_a_trial_says_who_was_slow_and_who_was_late() -> None:
         made = trial(traffic(load, sla, trace, ttft=ttft, **serving), make("fixed:2"), engines)
         told = promises(fleet_of(engines, trace, line(), "fixed:2", load, **serving), sla, ttft)
         assert made.engines == engines
-        assert made.slow == pytest.approx(np.mean([not fast for _, fast, _ in told]))
-        assert made.late == pytest.approx(np.mean([not timely for _, _, timely in told]))
+        assert made.missed["speed"] == pytest.approx(np.mean([not fast for _, fast, _ in told]))
+        assert made.missed["ttft"] == pytest.approx(np.mean([not timely for _, _, timely in told]))
         assert made.share == pytest.approx(np.mean([fast and timely for _, fast, timely in told]))
         low, high = share_interval(traffic(load, sla, trace, ttft=ttft, **serving), made)
         assert 0.0 <= low <= made.share <= high <= 1.0
@@ -332,8 +332,8 @@ def test_a_fleet_under_a_heavier_trace_is_the_same_fleet() -> None:
     assert heavier.traffic.workload.rate == pytest.approx(40.0 * math.exp(0.3))
     assert lighter.traffic.workload.rate == pytest.approx(40.0 * math.exp(-0.3))
     assert heavier.traffic.sla_tps == pytest.approx(50.0 * math.exp(0.5))
-    assert heavier.traffic.ttft_seconds == pytest.approx(0.5 * math.exp(-0.2))
-    assert lighter.traffic.ttft_seconds == pytest.approx(0.5 * math.exp(0.2))
+    assert heavier.traffic.limits.ttft_seconds == pytest.approx(0.5 * math.exp(-0.2))
+    assert lighter.traffic.limits.ttft_seconds == pytest.approx(0.5 * math.exp(0.2))
     assert len(heavier.traffic.workload) == len(fleet.traffic.workload)
     assert heavier.traffic.workload.burstiness == pytest.approx(fleet.traffic.workload.burstiness)
     assert (heavier.policy, heavier.traffic.serving) == (fleet.policy, fleet.traffic.serving)
@@ -645,9 +645,12 @@ def test_the_highest_rate_does_not_depend_on_where_the_search_begins(rate: float
 
 def test_plan_holds_what_was_asked() -> None:
     serving = PLACES | {"prefill": "chunked", "router": "round-robin", "context": 40}
-    document = ask(50.0, arrivals(30.0), fraction=0.9, ttft_ms=400.0, seed=3, policies=["off"], **serving)
+    document = ask(
+        50.0, arrivals(30.0), fraction=0.9, limits=Limits(0.4), seed=3, policies=["off"], **serving
+    )
     assert json.loads(json.dumps(document, allow_nan=False)) == document
-    assert (document["sla_tps"], document["sla_fraction"], document["ttft_ms"]) == (50.0, 0.9, 400.0)
+    assert (document["sla_tps"], document["sla_fraction"]) == (50.0, 0.9)
+    assert document["limits"] == {"ttft_seconds": 0.4, "itl_seconds": None, "e2e_seconds": None, "shares": {}}
     assert document["settings"] == {
         "prefill": "chunked",
         "router": "round-robin",
@@ -713,8 +716,7 @@ def test_progress_counts_the_trials() -> None:
         ({}, "either a rate or a workload"),
         ({"rate": 5.0, "workload": arrivals(5.0, 30)}, "not both"),
         ({"workload": arrivals(5.0, 19)}, "19 arrivals"),
-        ({"rate": 5.0, "ttft_ms": 100.0, "prefill": "disaggregated"}, "prefill chunked"),
-        ({"rate": 5.0, "ttft_ms": -1.0, "prefill": "chunked"}, "ttft_ms is -1"),
+        ({"rate": 5.0, "limits": Limits(0.1), "prefill": "disaggregated"}, "prefill chunked"),
     ],
 )
 def test_plans_that_make_no_sense_are_refused(more: dict[str, Any], message: str) -> None:
@@ -752,7 +754,7 @@ def test_the_sentence_names_the_fleet_and_what_drafting_nothing_needs() -> None:
 
 
 def test_the_sentence_says_when_drafting_does_not_pay() -> None:
-    document = fake_plan() | {"recommended": "off", "ttft_ms": None}
+    document = fake_plan() | {"recommended": "off", "limits": None}
     text = headline(document)
     assert "Drafting does not pay here" in text
     assert "11 GPUs" in text

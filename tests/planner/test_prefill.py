@@ -8,6 +8,7 @@ import pytest
 from planner_oracle import line
 
 from specsched.planner import answer, plan, runs
+from specsched.simulator import Limits
 from specsched.simulator.prefill import MATTERS
 from specsched.trace import synthesise
 
@@ -70,4 +71,4 @@ def test_prompts_without_a_price_are_told_first_with_their_size(kind: str) -> No
 
 
 def test_a_time_to_the_first_token_needs_no_word_about_prefill() -> None:
-    assert prefill(ask("plan", 10, ttft_ms=5000.0)) == "chunked"
+    assert prefill(ask("plan", 10, limits=Limits(5.0))) == "chunked"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import types
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import specsched
+from specsched.cli.app import main
 from specsched.formats import registry
 from specsched.profile import load_profile
 from specsched.schedule import POLICIES
@@ -53,3 +55,28 @@ def test_files_that_the_page_names_are_there() -> None:
     assert len(named) >= 16
     made_up = {"specsched/formats/acme.py", "tests/formats/test_acme.py"}
     assert {path for path in named - made_up if not (root / path).is_file()} == set()
+
+
+def test_a_policy_of_ones_own_of_the_page_is_audited_and_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands that the page shows, as they stand, with fewer requests."""
+    (tmp_path / "mine.py").write_text(BLOCKS["own-policy"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shown = re.findall(r"^specsched ((?:audit|simulate) .*mine:.*)$", PAGE, flags=re.MULTILINE)
+    assert len(shown) == 2
+    less = {"audit": ["--systems", "20"], "simulate": ["--requests", "30", "--concurrency", "4", "--json"]}
+    for command in shown:
+        words = command.split()
+        assert main([*words, *less[words[0]]], standalone_mode=False) in (None, 0)
+    answer = json.loads("{" + capsys.readouterr().out.partition("\n{")[2])
+    rows = {row["policy"]: row for row in answer["policies"]}
+    assert {name: row["lossless"] for name, row in rows.items()} == {
+        "off": True,
+        "mine:Policy": None,
+        "mine:eager": None,
+    }
+    assert answer["recommended"] == "off"
+    both = [rows[name]["curve"][0]["verify_tokens_per_request"] for name in ("mine:Policy", "mine:eager")]
+    assert 1.0 < both[0] < both[1], "a lower bar verifies more"

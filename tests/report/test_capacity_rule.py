@@ -17,7 +17,7 @@ from specsched.planner import capacity as planner
 from specsched.planner.capacity import TO_SPARE, Load, Question, Search, reached_by
 from specsched.profile import StepProfile
 from specsched.schedule import make
-from specsched.simulator import Serving, SimResult
+from specsched.simulator import Limits, Serving, SimResult
 from specsched.simulator.replay import Replay
 from specsched.trace import synthesise
 
@@ -79,13 +79,15 @@ def searched(rng: np.random.Generator, sizes: list[int], monkeypatch: pytest.Mon
     keeps = np.round(falling * np.exp(rng.normal(0.0, rng.choice([0.0, 0.03, 0.2]), LOADS + 1)), 1)
     held = np.arange(LOADS + 1) < rng.integers(10, 3 * LOADS)
     priced, refused = rng.random(LOADS + 1) > 0.05, rng.random(LOADS + 1) < 0.03
+    apart = np.arange(LOADS + 1) < rng.integers(5, 4 * LOADS)  # limits with shares of their own are kept
     refused[1] = False
     ran = cast(SimResult, object())
 
     def run(self: Search, load: int) -> Load:
         if refused[load]:
             return Load(load, None, 0.0, 0.0, 0.0, True)
-        return Load(load, ran, 0, 0, 0, bool(held[load]), float(keeps[load]), bool(priced[load]))
+        found = Load(load, ran, 0, 0, 0, bool(held[load]), float(keeps[load]), bool(priced[load]))
+        return replace(found, apart=frozenset(("share",) if apart[load] else ()))
 
     monkeypatch.setattr(Search, "_run", run)
     monkeypatch.setattr(planner, "captured_loads", lambda question, policy: sizes)
@@ -100,6 +102,7 @@ def as_document(search: Search, sizes: list[int], known: list[int]) -> dict[str,
             {
                 "concurrency": row.concurrency,
                 "keeps_tps": row.keeps,
+                "limits_kept": row.limits_kept,
                 "memory_held": row.held,
                 "priced": row.priced,
             }
@@ -142,7 +145,7 @@ def test_the_rule_of_the_page_is_that_of_the_planner(monkeypatch: pytest.MonkeyP
 
 def test_given_loads_are_read_as_the_answer_reads_them() -> None:
     curve = [
-        {"concurrency": load, "keeps_tps": keeps, "memory_held": True, "priced": True}
+        {"concurrency": load, "keeps_tps": keeps, "memory_held": True, "limits_kept": True, "priced": True}
         for load, keeps in ((4, 90.0), (8, 80.0), (16, 70.0), (32, 75.0))
     ]
     policy = {"curve": curve, "refused_loads": [], "captured_loads": []}
@@ -151,10 +154,12 @@ def test_given_loads_are_read_as_the_answer_reads_them() -> None:
     assert [(row["low"], row["high"]) for row in found] == [(0, 0), (8, 8), (8, 8), (32, 32)]
 
 
-def test_an_answer_at_another_sla_is_what_exploring_finds() -> None:
+@pytest.mark.parametrize("limits", [{}, {"e2e_seconds": 0.6}, {"itl_seconds": 0.012, "shares": {"itl": 0.9}}])
+def test_an_answer_at_another_sla_is_what_exploring_finds(limits: dict[str, Any]) -> None:
     """`at_sla` runs what an answer for that SLA runs, so the page's marks are that answer's."""
     trace = synthesise([0.8, 0.7, 0.6], requests=40, seed=2, output_tokens=60.0)
     options: dict[str, Any] = {"requests": 40, "workers": 1, "policies": ["off", "fixed:3"]}
+    options["limits"] = Limits(**limits)
     options["prefill"] = "disaggregated"  # what prompts are worth hangs on the SLA
     explored = specsched.answer(trace, "h100-sxm_qwen3-8b_bf16_tp1", 120.0, explore=True, **options)
     stops = [at["sla_tps"] for at in explored["policies"][0]["capacity_at"]]

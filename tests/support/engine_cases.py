@@ -221,7 +221,8 @@ def cases(draw: st.DrawFn, closed: bool | None = None, refuses: bool = True) -> 
 def rows_of(result: SimResult) -> list[tuple[Any, ...]]:
     """Measured requests as the jitted loop reports them."""
     keys = ("traced", "arrival_seconds", "ready_seconds", "finish_seconds", "tokens", "steps", "verified")
-    columns = [result.arrays[key].tolist() for key in (*keys, "accepted", "preemptions")]
+    more = ("accepted", "preemptions", "started_seconds", "longest_gap_seconds")
+    columns = [result.arrays[key].tolist() for key in (*keys, *more)]
     return list(zip(*columns, strict=True))
 
 
@@ -238,6 +239,8 @@ def rows_expected(engine: Engine) -> list[tuple[Any, ...]]:
             r.verified,
             r.accepted,
             r.preempted,
+            r.started,
+            r.longest,
         )
         for r in engine.measured
     ]

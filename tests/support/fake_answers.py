@@ -33,6 +33,7 @@ def _row(name: str, users: int) -> dict[str, Any]:
         "step_seconds": seconds,
         "share_at_sla": 0.95,
         "keeps_tps": speed * 0.8,
+        "limits_kept": True,
         "memory_held": True,
         "priced": True,
     }
@@ -41,7 +42,16 @@ def _row(name: str, users: int) -> dict[str, Any]:
 def _at(name: str, users: int) -> dict[str, Any]:
     row = _row(name, users)
     del row["concurrency"]
-    return row | {"intervals": {"throughput": [0.97 * row["throughput"], 1.03 * row["throughput"]]}}
+    spreads = {"tpot_seconds": spread(1 / row["tps_user"]["p50"]), "end_to_end_seconds": spread(4.0)}
+    return row | {
+        **spreads,
+        "intervals": {"throughput": [0.97 * row["throughput"], 1.03 * row["throughput"]]},
+    }
+
+
+def spread(middle: float) -> dict[str, float]:
+    """Of times around one."""
+    return {"mean": middle, "p50": 0.98 * middle, "p95": 1.3 * middle, "p99": 1.5 * middle}
 
 
 def answer(sla: float = 120.0) -> dict[str, Any]:
@@ -105,7 +115,19 @@ def plan(sla: float = 80.0) -> dict[str, Any]:
             "gpus_interval": [gpus - 1, gpus + 1],
             "binds": "speed",
             "share_at_sla": 0.97,
-            "ttft_seconds": {"mean": 0.03, "p50": 0.028, "p95": 0.039},
+            "ttft_seconds": spread(0.03),
+            "tpot_seconds": spread(0.01),
+            "itl_seconds": spread(0.05),
+            "wait_seconds": spread(0.004),
+            "end_to_end_seconds": spread(3.0),
+            "tps_user_without_wait": row["tps_user"],
+            "tps_user_with_wait": {key: 0.9 * value for key, value in row["tps_user"].items()},
+            "goodput": {
+                "share": 0.97,
+                "requests_per_second": 296.6,
+                "tokens_per_second": 0.97 * row["throughput"],
+                "shares": {"speed": 0.98, "ttft": 0.99},
+            },
             "requests_per_engine": 57.3,
             "cost_per_hour": 2.5 * gpus,
             "cost_per_million_tokens": 0.059,
@@ -122,7 +144,7 @@ def plan(sla: float = 80.0) -> dict[str, Any]:
         "schema": "specsched/plan/1",
         "sla_tps": sla,
         "sla_fraction": 0.95,
-        "ttft_ms": 500.0,
+        "limits": {"ttft_seconds": 0.5, "itl_seconds": None, "e2e_seconds": None, "shares": {}},
         "rate": 305.792,
         "burstiness": 1.02,
         "requests": 9717,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import reference
@@ -73,11 +74,19 @@ class Request:
     rank: int = 0
     entered: int | None = None  # how many were admitted before it
     finish: float | None = None
+    started: float | None = None  # when it first got a place
+    delivered: list[float] = field(default_factory=list)  # when tokens of its came
     steps: int = 0
     verified: int = 0
     accepted: int = 0
     preempted: int = 0
     missed: int = 0  # tokens emitted since it was last drafted for
+
+    @property
+    def longest(self) -> float:
+        """Seconds between two deliveries of its tokens, at most; the first anchor is the first of them."""
+        times = [self.ready or 0.0, *self.delivered]
+        return max((after - before for before, after in pairwise(times)), default=0.0)
 
 
 @dataclass(eq=False)
@@ -244,21 +253,21 @@ class Engine:
             head = rank.waiting[0]
             if head.left == 0 and head.to_prefill == 0:  # its only token came with its prefill
                 rank.waiting.popleft()
-                self.enter(head)
+                self.enter(head, now)
                 self.leave(head, now)
                 continue
             if self.kv([*rank.running, head]) > s.kv_tokens:
                 self.window.blocked += self.open_window
                 break
             rank.running.append(rank.waiting.popleft())
-            self.enter(head)
+            self.enter(head, now)
         if rank.waiting and len(rank.running) == s.max_running:
             self.window.full += self.open_window
         self.kv_peak = max(self.kv_peak, self.kv(rank.running))
 
-    def enter(self, request: Request) -> None:
+    def enter(self, request: Request, now: float) -> None:
         if request.entered is None:
-            request.entered = self.admitted
+            request.entered, request.started = self.admitted, now
             self.admitted += 1
 
     def plan(self, rank: Rank, now: float) -> None:
@@ -400,6 +409,7 @@ class Engine:
             kept = min(length, s.rows[r.traced][r.row][1])
             emitted = min(kept + 1, r.left)
             r.steps, r.verified, r.accepted = r.steps + 1, r.verified + length, r.accepted + kept
+            r.delivered.append(now)
             emitted_all, kept_all = emitted_all + emitted, kept_all + kept
             r.emitted, r.left = r.emitted + emitted, r.left - emitted
             for _ in range(emitted if s.positions is None else 1):

@@ -30,7 +30,7 @@
   const MEASURES = {
     throughput: ["output tokens/s of one engine", (row) => row.throughput],
     speed: ["speed of a user, tokens/s (" + answer.speed_key + ")", speedOf],
-    share: ["% of requests at " + few(answer.sla_tps) + " tokens/s", (row) => 100 * row.share_at_sla],
+    share: ["% of requests at " + few(answer.sla_tps) + " tokens/s" + answer.limits, (row) => 100 * row.share_at_sla],
     gain: ["throughput / that of off", (row) => row.throughput / offAt(row.concurrency)],
     verified: ["tokens per request and step (anchor included)", (row) => row.verify_tokens_per_request],
     step: ["ms per step", (row) => 1000 * row.step_seconds],
@@ -121,9 +121,9 @@
     if (best) best.label.classList.add("lead");
     const exact = !best || best.found.low === best.found.high;
     shown.textContent = best
-      ? "At " + few(state.sla) + " tokens/s: " + best.policy.policy + " carries " + said(best.found) + " users" +
+      ? "At " + few(state.sla) + " tokens/s" + answer.limits + ": " + best.policy.policy + " carries " + said(best.found) + " users" +
         (exact ? "." : " (between loads that were run; the marks of the slider are exact).")
-      : "At " + few(state.sla) + " tokens/s no lossless policy carries a user.";
+      : "At " + few(state.sla) + " tokens/s" + answer.limits + " no lossless policy carries a user.";
     slider.value = state.sla;
     slider.setAttribute("aria-valuetext", few(state.sla) + " tokens per second");
     if (document.activeElement !== box) box.value = state.sla;

@@ -13,13 +13,14 @@
     const rows = new Map(policy.curve.map((row) => [row.concurrency, row]));
     const refused = new Set(policy.refused_loads);
     const known = (load) => rows.has(load) || refused.has(load);
+    const held = (row) => row.memory_held && row.limits_kept;
     const passes = (load) => {
       const row = rows.get(load);
-      return Boolean(row) && row.memory_held && row.priced && row.keeps_tps >= sla * (1 - ROUNDING);
+      return Boolean(row) && held(row) && row.priced && row.keeps_tps >= sla * (1 - ROUNDING);
     };
     const spare = (load) => {
       const row = rows.get(load);
-      return Boolean(row) && row.memory_held && row.keeps_tps >= ladder.to_spare * sla;
+      return Boolean(row) && held(row) && row.keeps_tps >= ladder.to_spare * sla;
     };
     // The first rung after `load` that is known to fail: the capacity lies below it, whatever was not run.
     const below = (load) => {
@@ -30,9 +31,11 @@
     let good = 0;
     let before = 0;
     for (const rung of ladder.rungs) {
-      if (!known(rung)) return { low: good, high: below(good) };
       const inside = ladder.refined ? policy.captured_loads.filter((load) => before < load && load < rung) : [];
-      const skipped = before > 0 && spare(before) && spare(rung);
+      // Whether the loads inside are left out hangs on the rung where the one before has speed to spare.
+      const open = inside.length > 0 && before > 0 && spare(before);
+      if (open && !known(rung)) return { low: good, high: below(good) };
+      const skipped = open && spare(rung);
       for (const load of skipped ? [rung] : [...inside, rung]) {
         if (!known(load)) return { low: good, high: below(good) };
         if (passes(load)) {

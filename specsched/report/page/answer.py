@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from string import Template
 from typing import Any
 
+from ...documents.promise import with_limits
 from .. import tables
 from ..plots import speed_key
-from ..text import decimal, share
+from ..text import decimal, proved, share
 from . import figures
 from .background import Background, sections_of
 from .frame import asset, doubts, glossary, origins, page
@@ -17,13 +18,14 @@ from .html import Section, escape, listed, paragraph, table
 Row = Mapping[str, Any]
 SCRIPTS = ("capacity.js", "page.js", "answer.js")
 WORDS = (
-    *("user", "speed of a user", "SLA", "p05, p50, p95", "capacity", "interval", "throughput", "TPOT"),
+    *("user", "speed of a user", "SLA", "p05, p50, p95", "capacity", "interval", "throughput", "TTFT"),
+    *("TPOT", "ITL", "end-to-end", "goodput"),
     *("draft, block", "emitted per step", "verification", "confidence", "calibration", "captured size"),
     *("lossless", "hindsight"),
 )
 _CURVE = (
     *("concurrency", "throughput", "tps_user", "share_at_sla", "emitted_per_step"),
-    *("verify_tokens_per_request", "step_seconds", "memory_held", "priced", "keeps_tps"),
+    *("verify_tokens_per_request", "step_seconds", "memory_held", "limits_kept", "priced", "keeps_tps"),
 )
 
 
@@ -35,6 +37,7 @@ def answer_page(answer: Row, command: str = "", background: Background | None = 
         Section("Play with it", explorer(answer, data["answer"])),
         Section("Users one engine carries", _capacity(answer)),
         Section("The policies", table(*policy_rows(answer["policies"]), words=True)),
+        *waited_sections(answer, tables.held_rows(answer)),
         Section("What would change the answer", _steepness(answer)),
         Section(
             "What a step does at that load",
@@ -54,7 +57,8 @@ def question(answer: Row) -> str:
     engine = "GPU" if (answer.get("gpus_per_engine") or 1) == 1 else "engine"
     return (
         f"How many users fit on one {engine} with {share(answer['sla_fraction'])} of requests at "
-        f"{answer['sla_tps']:g} tokens/s or faster, and how should it speculate?"
+        f"{answer['sla_tps']:g} tokens/s or faster{with_limits(answer.get('limits'))}, and how should it "
+        "speculate?"
     )
 
 
@@ -67,6 +71,7 @@ def _explored(answer: Row) -> dict[str, Any]:
         "sla_tps": answer["sla_tps"],
         "speed_key": key,
         "speed_meaning": meaning,
+        "limits": with_limits(answer.get("limits")),
         "recommended": answer.get("recommended"),
         "ladder": answer["ladder"],
         "policies": [
@@ -130,6 +135,20 @@ def _toggle(policy: Row) -> str:
     )
 
 
+def waited_sections(document: Row, rows: list[tuple[str, Row]]) -> list[Section]:
+    """What users wait for at the loads of an answer and, where limits are given, the good requests."""
+    if not rows:
+        return []
+    header, cells = tables.times_rows(rows)
+    body = table(header, cells) + paragraph(tables.times_explained(header), "small")
+    sections = [Section("What users wait for", body)]
+    if tables.has_limits(document) and any(row.get("goodput") for _, row in rows):
+        goods = table(*tables.goodput_rows([(name, row.get("goodput")) for name, row in rows]))
+        said = "Good requests keep all that is promised at once; the shares to the right keep each alone."
+        sections.append(Section("Good requests", goods + paragraph(said, "small")))
+    return sections
+
+
 def _capacity(answer: Row) -> str:
     return table(*tables.capacity_rows(answer)) + "".join(
         paragraph(note, "small") for note in [*tables.notes(answer), tables.columns_explained(answer)]
@@ -143,7 +162,7 @@ def policy_rows(policies: list[Row]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for row in policies:
         known = POLICIES.get(row["policy"].split(":")[0], Policy)
-        rows.append([row["policy"], known.meaning, known.runs_in, "yes" if row["lossless"] else "NO"])
+        rows.append([row["policy"], known.meaning, known.runs_in, proved(row["lossless"])])
     return ["policy", "what it does", "runs in", "lossless"], rows
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...documents.promise import with_limits
 from .. import plan as plans
 from ..text import share
 from . import figures
-from .answer import policy_rows
+from .answer import policy_rows, waited_sections
 from .background import Background, sections_of
 from .frame import doubts, glossary, origins, page
 from .html import Section, chart, listed, paragraph, table
@@ -24,7 +25,9 @@ WORDS = (
         "throughput",
         "TTFT",
         "TPOT",
+        "ITL",
         "end-to-end",
+        "goodput",
     ),
     *("draft, block", "emitted per step", "verification", "captured size", "lossless"),
 )
@@ -38,6 +41,7 @@ def plan_page(document: Row, command: str = "", background: Background | None = 
     sections = [
         Section("GPUs", _gpus(document)),
         *([Section("In that fleet", table(header, speeds))] if speeds else []),
+        *waited_sections(document, plans.held_rows(document)),
         *_by_hour(document, charts),
         *([Section("What would change the answer", listed(marginal))] if marginal else []),
         Section("The policies", table(*policy_rows(document["policies"]), words=True)),
@@ -50,7 +54,8 @@ def plan_page(document: Row, command: str = "", background: Background | None = 
     asked = (
         f"How many GPUs carry {document['rate']:.4g} requests/s with "
         f"{share(document['sla_fraction'])} of them "
-        f"at {document['sla_tps']:g} tokens/s or faster, and under which policy?"
+        f"at {document['sla_tps']:g} tokens/s or faster{with_limits(document.get('limits'))}, and under "
+        "which policy?"
     )
     return page(document["headline"], asked, subtitle, sections, {"charts": charts}, ("page.js",))
 

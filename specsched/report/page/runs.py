@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import runs as texts
 from . import figures
-from .answer import policy_rows
+from .answer import policy_rows, waited_sections
 from .background import Background, sections_of
 from .frame import doubts, glossary, origins, page
 from .html import Section, chart, paragraph, table
@@ -24,6 +24,7 @@ WORDS = (
         "TPOT",
         "ITL",
         "end-to-end",
+        "goodput",
     ),
     *("ISL, OSL", "draft, block", "emitted per step", "verification", "lossless"),
 )
@@ -42,6 +43,7 @@ def runs_page(document: Row, command: str = "", background: Background | None = 
     )
     sections = [
         Section("Speeds", arrivals + table(*texts.speed_rows(document)) + shown),
+        *waited_sections(document, texts.named(document)),
         Section("What a step does", table(*texts.step_rows(document["runs"]))),
         Section("The policies", table(*policy_rows(distinct), words=True)),
         *sections_of(background, document, charts),

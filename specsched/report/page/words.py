@@ -8,7 +8,9 @@ WORDS: dict[str, str] = {
     "answer is complete, so the number of users is the concurrency.",
     "speed of a user": "Output tokens per second of one request: its tokens divided by the time "
     "from when its "
-    "first token was ready to its last. The wait for a place and the prefill are not in it; TTFT has them.",
+    "first token was ready to its last. The wait for a place and the prefill are not in it; TTFT has them. "
+    "Where prompts arrive prefilled their first token comes with them, so the wait for a place is in the "
+    "speed.",
     "SLA": "The promised speed: output tokens/s that a share of the requests (95 % by default) "
     "must reach or exceed.",
     "p05, p50, p95": "Percentiles over requests. p05 of the speed is the speed that 95 % of the "
@@ -24,9 +26,12 @@ WORDS: dict[str, str] = {
     "prefill are in it.",
     "TPOT": "Time per output token: the mean time between a request's tokens after its first, in ms. It is "
     "1000 divided by the speed of a user.",
+    "goodput": "What is served of good requests: those that keep all that is promised at once, the SLA and "
+    "every limit on their times. In requests/s and in output tokens/s.",
     "ITL": "Inter-token latency: the time between one token and the next. With drafts several "
     "tokens come at once "
-    "and then none for a step, so single gaps vary; their mean over a request is its TPOT.",
+    "and then none for a step, so single gaps vary; their mean over a request is its TPOT. A limit on it "
+    "(--itl-ms) is on the longest of a request's pauses between two deliveries.",
     "end-to-end": "From a request's arrival to its last token: TTFT, and TPOT times the other tokens.",
     "ISL, OSL": "Input and output sequence length: prompt tokens and output tokens of a request.",
     "draft, block": "Tokens that a small model proposes after the last settled one; a block is the "
