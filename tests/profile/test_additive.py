@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from planted import planted, theta
+from planted_costs import planted, theta
 
 from specsched.errors import SpecschedError
 from specsched.profile.additive import fit_steps

@@ -15,7 +15,7 @@ import small_models
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import planted
+from planted_costs import planted
 
 from specsched.cli.app import main
 from specsched.errors import SpecschedError
