@@ -97,7 +97,8 @@ class Hours(TypedDict):
     bin_seconds: float
     method: str
     table: list[HourRow]
-    gpus_peak: int
+    gpus_peak: Annotated[int, "of the fleet that carries every hour"]
+    gpus_mean: Annotated[float, "of a fleet that follows the arrivals, over time"]
     gpu_hours_peak: float
     gpu_hours_following: float
     saving: Annotated[float, "share of the GPU hours"]

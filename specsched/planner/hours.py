@@ -61,6 +61,7 @@ def hours(fleet: Fleet, workload: Workload, row: PlanRow, gpu_cost: float | None
         "method": "estimated from highest rates of fleets of several sizes, busiest ten minutes of each",
         "table": table,
         "gpus_peak": most,
+        "gpus_mean": following / float(length.sum()),
         "gpu_hours_peak": always,
         "gpu_hours_following": following,
         "saving": 1.0 - following / always if always else 0.0,

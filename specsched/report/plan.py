@@ -140,7 +140,8 @@ def hours_blocks(plan: Row) -> list[str]:
 def hours_line(found: Row) -> str:
     """The peak's fleet against one that follows, in GPU hours and money."""
     text = (
-        f"hours: the fleet of the peak ({count(found['gpus_peak'])} GPU) takes "
+        f"hours: {count(found['gpus_peak'])} GPUs at the peak, {decimal(found['gpus_mean'])} in the mean. "
+        "The fleet of the peak takes "
         f"{found['gpu_hours_peak']:.4g} GPU hours over the arrivals, one that follows "
         f"them {found['gpu_hours_following']:.4g}: "
         f"{share(found['saving'])} less"

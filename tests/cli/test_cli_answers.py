@@ -143,6 +143,48 @@ def test_arrivals_say_who_reaches_the_sla_and_when_the_first_token_comes() -> No
     assert "no time to settle" not in result.stderr
 
 
+def test_limits_are_promised_together_in_simulate_and_plan_alike() -> None:
+    """The same words in both; what is promised stands in the sentence, the tables and the document."""
+    limits = ["--ttft-ms", "400", "--itl-ms", "90@0.98", "--e2e-ms", "9000", "--sla-fraction", "0.9"]
+    few = ["--requests", "60", "--policy", "off", "--policy", "fixed:3"]
+    words = ["--trace", "qwen3-4b-chat", *limits, *few]
+    stated = {"ttft_seconds": 0.4, "itl_seconds": 0.09, "e2e_seconds": 9.0, "shares": {"itl": 0.98}}
+    promise = "with the first token in 400 ms, no pause over 90 ms (for 98%) and the last token in 9 s"
+    for command, more in (
+        ("simulate", ["--tpot-ms", "10", "--concurrency", "4,40"]),
+        ("simulate", ["--sla", "100", "--arrivals", "poisson:20"]),
+        ("plan", ["--sla", "100", "--rate", "20"]),
+    ):
+        text = " ".join(answered(command, *words, *more).stdout.split())
+        assert promise in text
+        assert "Good requests, which keep all that is promised at once" in text
+        assert "TTFT" in text
+        document = strict(answered(command, *words, *more, "--json").stdout)
+        assert document["limits"] == stated
+        assert document["sla_tps"] == 100.0
+        rows = document.get("policies") or document["runs"]
+        for row in rows:
+            assert set(row["goodput"]["shares"]) == {"speed", "ttft", "itl", "e2e"}
+        assert (document.get("prefill") or document["settings"]["prefill"]) == "chunked"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sla", "100", "--ttft-ms", "0"], "0' is not a finite number above 0"),
+        (["--sla", "100", "--e2e-ms", "9@1.5"], "1.5' is not a finite number above 0 and at most 1"),
+        (["--sla", "100", "--itl-ms", "9@"], "' is not a finite number above 0 and at most 1"),
+        (["--sla", "100", "--ttft-ms", "300", "--prefill", "disaggregated"], "add prefill chunked"),
+        (["--ttft-ms", "300"], "give --sla S or --tpot-ms MS"),
+    ],
+)
+def test_limits_that_cannot_be_kept_are_refused(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, ["simulate", "--trace", "qwen3-4b-chat", *words])
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.split())
+    assert not result.stdout
+
+
 def test_a_policy_that_is_not_lossless_is_called_so() -> None:
     result = answered("simulate", "--trace", "qwen3-4b-chat", "--sla", "120", *FEW, "--policy", "global")
     row = next(line for line in result.stdout.splitlines() if line.startswith("global"))

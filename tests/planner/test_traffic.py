@@ -96,6 +96,7 @@ def test_hours_of_a_recorded_day_and_what_following_saves() -> None:
     assert len(needs) == 4
     assert needs[2] == max(needs) > needs[0] == needs[1] == needs[3]
     assert found["gpu_hours_peak"] == pytest.approx(4 * found["gpus_peak"], rel=0.01)
+    assert found["gpus_mean"] == pytest.approx(sum(needs) / 4, rel=0.02)
     assert found["gpu_hours_following"] == pytest.approx(sum(needs), rel=0.01)
     assert found["saving"] == pytest.approx(1 - sum(needs) / (4 * found["gpus_peak"]), rel=0.02)
     assert document["portion"] is None or document["portion"]["window_start_seconds"] >= 7000

@@ -46,6 +46,11 @@ def same(one: SimResult, other: SimResult) -> None:
     assert one.summary == other.summary
 
 
+@pytest.mark.parametrize("policy", [p for p in policies(3) if p[0] != "hindsight"], ids=str)
+def test_a_copy_of_each_policy_gives_the_same_run(policy: tuple[str, Any]) -> None:
+    same(run(copied(policy, 3)), run(policy_of(policy)))
+
+
 @settings(deadline=None)
 @given(cases(), st.data())
 def test_a_copy_of_a_bundled_policy_gives_the_same_run(case: Case, data: st.DataObject) -> None:
