@@ -101,7 +101,7 @@ def test_hours_of_a_recorded_day_and_what_following_saves() -> None:
     assert found["saving"] == pytest.approx(1 - sum(needs) / (4 * found["gpus_peak"]), rel=0.02)
     assert document["portion"] is None or document["portion"]["window_start_seconds"] >= 7000
     text = plan_text(document)
-    assert "hours: the fleet of the peak" in text
+    assert f"hours: {found['gpus_peak']} GPUs at the peak" in text
     assert "recorded arrivals" in text
     assert "Poisson gaps" not in text
 
