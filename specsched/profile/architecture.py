@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def find_model(name: str | os.PathLike[str]) -> ModelShape:
         path = path / "config.json"
     if path.is_file():
         with reading(path, ProfileError, "model config"):
-            return shape_of(read_json(path, ProfileError), str(path))
+            return replace(shape_of(read_json(path, ProfileError), str(path)), where=str(path))
     key = str(name).lower().split("/")[-1].replace("_", "-")
     key = key.replace("meta-llama-3.1", "llama3").replace("llama-3.1", "llama3").replace("llama-3", "llama3")
     if key not in MODELS:

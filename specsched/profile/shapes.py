@@ -4,7 +4,7 @@ torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import ProfileError, nearest
@@ -44,6 +44,12 @@ class ModelShape:
     experts_per_token: int = 0
     moe_intermediate: int = 0
     quantization: Quantization | None = None
+    where: str = field(default="", compare=False)  # the config.json it was read from, for messages
+
+    @property
+    def label(self) -> str:
+        """How messages name it: by its file where it has one."""
+        return f"{self.where}: {self.name}" if self.where else self.name
 
     @property
     def attention_parameters(self) -> int:
@@ -199,7 +205,7 @@ def require_plain(shape: ModelShape, how: str) -> None:
     """Raise `ProfileError` for a quantized checkpoint where its kernels are not those of its dtype."""
     if shape.quantization is not None:
         raise ProfileError(
-            f"{shape.name} is a checkpoint quantized by {shape.quantization.method} to "
+            f"{shape.label} is a checkpoint quantized by {shape.quantization.method} to "
             f"{shape.quantization.dtype}, and {how} runs kernels of one dtype: use --source roofline, or "
             "the config.json of the checkpoint before quantization with --dtype"
         )
@@ -209,14 +215,14 @@ def require_runnable(shape: ModelShape, gpu: Gpu, tensor: int, dtype: str) -> No
     """Raise `ProfileError` where `tensor` GPUs cannot run the model: heads, fp8 units, or memory."""
     if tensor < 1 or shape.heads % tensor:
         raise ProfileError(
-            f"tensor is {tensor}; it must divide the {shape.heads} attention heads of {shape.name}"
+            f"tensor is {tensor}; it must divide the {shape.heads} attention heads of {shape.label}"
         )
     if dtype == "fp8" and gpu.fp8_flops is None:
         raise ProfileError(f"{gpu.name} has no fp8 units; use dtype bfloat16")
     weights, memory = shape.weight_bytes(dtype), gpu.memory_bytes * tensor
     if weights >= 0.9 * memory:
         raise ProfileError(
-            f"{shape.name} in {dtype} weighs {weights / 1e9:.0f} GB and {tensor} x {gpu.name} hold "
+            f"{shape.label} in {dtype} weighs {weights / 1e9:.0f} GB and {tensor} x {gpu.name} hold "
             f"{memory / 1e9:.0f} GB: no room for a KV cache; use more GPUs (tensor) or a smaller dtype"
         )
 
