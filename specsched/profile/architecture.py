@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def find_model(name: str | os.PathLike[str]) -> ModelShape:
         path = path / "config.json"
     if path.is_file():
         with reading(path, ProfileError, "model config"):
-            return replace(shape_of(read_json(path, ProfileError), str(path)), where=str(path))
+            return shape_of(read_json(path, ProfileError), str(path))
     key = str(name).lower().split("/")[-1].replace("_", "-")
     key = key.replace("meta-llama-3.1", "llama3").replace("llama-3.1", "llama3").replace("llama-3", "llama3")
     if key not in MODELS:
@@ -107,6 +106,7 @@ def shape_of(config: Any, where: str) -> ModelShape:
         family=family,
         tied=bool(config.get("tie_word_embeddings", False)),
         quantization=_quantization(config.get("quantization_config"), where),
+        where=where,
         **experts,
     )
 
