@@ -65,6 +65,12 @@ LAYOUTS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
         spec_forge(architectures=["Eagle3LlamaForCausalLM"], eagle_aux_hidden_state_layer_ids=[1, 2, 5, 7]),
         (1, 2, 5, 7),
     ),
+    "both ways": (
+        spec_forge(
+            eagle_config={"eagle_aux_hidden_state_layer_ids": [6, 0]}, eagle_aux_hidden_state_layer_ids=[1, 7]
+        ),
+        (1, 7),
+    ),
     "speculators": (speculators(), DEFAULT),
     "speculators, residual normed": (
         speculators(norm_before_residual=True, eagle_aux_hidden_state_layer_ids=[0, 4, 8]),
@@ -268,6 +274,13 @@ def test_the_number_of_drafts_is_the_toolkits(tmp_path: Path, target: Any) -> No
         (spec_forge(eagle_config={"eagle_aux_hidden_state_layer_ids": "1,2"}), r"layer_ids is '1,2'"),
         (spec_forge(eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 1, 3]}), r"strictly increase"),
         (spec_forge(eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 3, 8]}), r"names layer 8"),
+        (
+            spec_forge(
+                eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 3]},
+                eagle_aux_hidden_state_layer_ids=[1, 3],
+            ),
+            r"\(inputs of layers \[1, 3\]\) and eagle_config's \(outputs of \[1, 3\]\) are not the same",
+        ),
         (spec_forge(architectures=["PEagleDraftModel"]), r"'PEagleDraftModel' is not a drafter we read"),
         (spec_forge(vocab_size=48), r"vocabulary 48"),
         (spec_forge(tie_word_embeddings="yes"), None),

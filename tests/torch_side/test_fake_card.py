@@ -115,6 +115,30 @@ def test_drafters_of_others_are_refused(small: Path) -> None:
         config_for("some/name", SHAPE, None)
 
 
+def test_configs_of_other_toolkits_are_read_as_the_drafters_they_are(small: Path) -> None:
+    """SHAPE is 32 wide over 50 tokens and 2 layers deep."""
+    flash = {
+        "architectures": ["DFlashDraftModel"],
+        "block_size": 8,
+        "dflash_config": {"mask_token_id": 5, "target_layer_ids": [0, 1]},
+        "hidden_size": 32,
+        "head_dim": 8,
+        "intermediate_size": 48,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 1,
+        "num_key_value_heads": 2,
+        "vocab_size": 50,
+    }
+    (small / "flash.json").write_text(json.dumps(flash))
+    config = config_for(str(small / "flash.json"), SHAPE, None)
+    assert (config.kind, config.block_size, config.mask_token_id) == ("dflash", 7, 5)
+    eagle = flash | {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 9}
+    eagle["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [0, 1]}
+    (small / "eagle.json").write_text(json.dumps(eagle))
+    with pytest.raises(SpecschedError, match=r"eagle.json: an eagle3 drafter runs once per token"):
+        config_for(str(small / "eagle.json"), SHAPE, None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "card", "said"),
     [

@@ -9,8 +9,10 @@
 Both hold `d2t`, by how much the token that a draft token stands for lies above it, an LM head over the draft
 vocabulary, and at times the target's embedding. Where a key means one thing to its trainer and another to an
 engine, it is read as its trainer's toolkit and that toolkit's engine (SGLang for SpecForge, vLLM for
-speculators) do. Sources: specforge/modeling/draft/llama3_eagle.py and algorithms/model_providers.py,
-speculators/models/eagle3/, `llama_eagle3.py` of vLLM and SGLang, eagle/model/cnets.py of SafeAILab/EAGLE.
+speculators) do: vLLM counts the ids of `eagle_config` as inputs too, so it reads the layer below.
+
+Sources: specforge/modeling/draft/llama3_eagle.py and algorithms/model_providers.py, speculators/models/eagle3/,
+`llama_eagle3.py` of vLLM and SGLang, eagle/model/cnets.py of SafeAILab/EAGLE.
 """
 
 from __future__ import annotations
@@ -147,9 +149,15 @@ def _of_speculators(read: Reader) -> tuple[Reader, list[int] | None, dict[str, A
 def _of_one_level(read: Reader) -> tuple[Reader, list[int] | None, dict[str, Any]]:
     eagle = read.block("eagle_config") or Reader({}, read.where, FormatError)
     _refuse_foreign(eagle, _PLAIN_EAGLE)
-    above = _ids(read, LAYERS)
+    above, inside = _ids(read, LAYERS), _ids(eagle, LAYERS)
     # At the top it is vLLM that reads them, and counts inputs.
-    ids = _ids(eagle, LAYERS) if above is None else [i - 1 for i in above]
+    ids = inside if above is None else [i - 1 for i in above]
+    if inside is not None and ids != inside:
+        raise read.fail(
+            LAYERS,
+            f"(inputs of layers {above}) and eagle_config's (outputs of {inside}) are not the same; remove "
+            "one",
+        )
     return read, ids, {**_switches(read), **_switches(eagle)}
 
 

@@ -84,8 +84,8 @@ def config_for(drafter: str | None, shape: ModelShape, block_size: int | None) -
     config = DrafterConfig.from_dict(document, str(path))
     if config.kind not in ("dspark", "dflash"):
         raise SpecschedError(
-            f"{path}: a {config.kind} drafter runs once per token, which is not timed here; give a dspark or "
-            "dflash drafter, or leave --drafter out for the paper's DSpark"
+            f"{path}: an {config.kind} drafter runs once per token, which is not timed here; give a dspark "
+            "or dflash drafter, or leave --drafter out for the paper's DSpark"
         )
     theirs, ours = (config.hidden_size, config.vocab_size), (shape.hidden, shape.vocab)
     if theirs != ours:
