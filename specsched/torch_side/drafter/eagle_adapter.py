@@ -11,8 +11,8 @@ vocabulary, and at times the target's embedding. Where a key means one thing to 
 engine, it is read as its trainer's toolkit and that toolkit's engine (SGLang for SpecForge, vLLM for
 speculators) do: vLLM counts the ids of `eagle_config` as inputs too, so it reads the layer below.
 
-Sources: specforge/modeling/draft/llama3_eagle.py and algorithms/model_providers.py, speculators/models/eagle3/,
-`llama_eagle3.py` of vLLM and SGLang, eagle/model/cnets.py of SafeAILab/EAGLE.
+Sources: modeling/draft/llama3_eagle.py and algorithms/model_providers.py of SpecForge, models/eagle3 of
+speculators, `llama_eagle3.py` of vLLM and SGLang, eagle/model/cnets.py of SafeAILab/EAGLE.
 """
 
 from __future__ import annotations
