@@ -24,6 +24,7 @@ from .progress import stopping_in_time
 _COMMANDS = {
     "simulate": "How many users fit at a promised speed, under which policy.",
     "plan": "How many GPUs the traffic needs, and at what cost.",
+    "advise": "Settings to type into the engine, and their worth.",
     "explain": "What keeps a policy from the hindsight reference.",
     "sweep": "Grids of runs, resumable, here or on a cluster.",
     "fit": "Step costs and acceptance from benchmark results.",

@@ -5,6 +5,7 @@ answer      `specsched/answer/1`, made by `planner.answer`
 plan        `specsched/plan/1`, made by `planner.plan`
 runs        `specsched/runs/1`, made by `planner.runs`
 explain     `specsched/explain/1`, made by `planner.explain`
+advice      `specsched/advice/1`, made by `planner.advise`
 sweep       `specsched/sweep/1`, made by `sweep.run`
 audit       `specsched/audit/1` and `specsched/leak/1`, made by `audit`
 fit         `specsched/fit/1`, made by `fitting.document`
@@ -16,6 +17,7 @@ in schemas/ of this package and in docs/schemas/. These modules do without `from
 annotations`, under which Python 3.11 forgets which keys are `NotRequired`.
 """
 
+from .advice import Advice
 from .answer import Answer
 from .audit import AuditDocument, LeakDocument
 from .explain import Explanation
@@ -36,6 +38,7 @@ from .sweep import SweepSummary
 __all__ = [
     "DOCUMENTS",
     "AcceptanceInspection",
+    "Advice",
     "Answer",
     "AuditDocument",
     "BenchmarkInspection",

@@ -16,6 +16,7 @@ from typing import (
     is_typeddict,
 )
 
+from .advice import Advice
 from .answer import Answer
 from .audit import AuditDocument, LeakDocument
 from .explain import Explanation
@@ -39,6 +40,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "runs": (Runs,),
     "audit": (AuditDocument, LeakDocument),
     "explain": (Explanation,),
+    "advice": (Advice,),
     "sweep": (SweepSummary,),
     "fit": (FitDocument,),
     "inspection": (

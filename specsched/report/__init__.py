@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .advice import advice_text
     from .audit import audit_text, leak_text
     from .calibration import calibration_text
     from .drafter import drafter_text, training_text
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Background",
+    "advice_text",
     "answer_text",
     "audit_text",
     "calibration_text",
@@ -42,6 +44,7 @@ __all__ = [
 
 _HOME = {
     "Background": "page",
+    "advice_text": "advice",
     "answer_text": "tables",
     "audit_text": "audit",
     "calibration_text": "calibration",

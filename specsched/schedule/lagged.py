@@ -63,7 +63,7 @@ class Lagged(Policy):
     )
     runs_in = (
         "vLLM from 0.32 (enable_adaptive_verification), SGLang (DSpark, ragged verify mode compact) and "
-        "TensorRT-LLM (enable_confidence_scheduling)"
+        "TensorRT-LLM from 1.4.0rc4 (DSpark, enable_confidence_scheduling)"
     )
     weighs_costs = True
     engines_own = True

@@ -252,7 +252,9 @@ class BatchTable(SameLength):
     code = kernels.BATCH_TABLE
     colour = "#56B4E9"
     meaning = "one number of drafts for all requests, looked up by how many there are"
-    runs_in = "engines with a table from batch size to draft length (older vLLM: dynamic)"
+    runs_in = (
+        "vLLM (num_speculative_tokens_per_batch_size) and TensorRT-LLM (draft_len_schedule, not for DSpark)"
+    )
 
     def __init__(self, rows: Any, file: str = "") -> None:
         self.file = file or "batch table"

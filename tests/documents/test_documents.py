@@ -16,7 +16,7 @@ from specsched import documents, sweep
 from specsched.calibration import fit_sts
 from specsched.formats.acceptance import Acceptance
 from specsched.inspection import inspect_acceptance, inspect_object
-from specsched.planner import answer, explain, plan, runs
+from specsched.planner import advise, answer, explain, plan, runs
 from specsched.planner.about import about
 from specsched.profile import StepProfile
 from specsched.simulator import Limits
@@ -55,6 +55,13 @@ def hold(name: str, document: Mapping[str, Any]) -> None:
 @pytest.mark.parametrize("more", [{}, {"calibration": None, "policy": "off"}])
 def test_explanations(more: dict[str, Any]) -> None:
     hold("explain", explain(TRACE, PROFILE, concurrency=4, requests=20, **more))
+
+
+@pytest.mark.parametrize(
+    "traffic", [{"users": 4}, {"sla_tps": 60.0}, {"sla_tps": 1e6}, {"rate": 2.0}, {"rate": 900.0}]
+)
+def test_advice(traffic: dict[str, Any]) -> None:
+    hold("advice", advise(TRACE, PROFILE, requests=20, **traffic))
 
 
 @pytest.mark.parametrize("sla", [60.0, 1e6], ids=["reached", "reached by nobody"])

@@ -2,7 +2,7 @@
 
 html        markup, everything escaped
 frame       the page around its sections; its scripts and data lie inside, nothing is fetched
-answer, plan, runs, sweep, fit, explain, files    a page each of a document, or of a file
+answer, plan, runs, sweep, fit, explain, advice, files    a page each of a document, or of a file
 background  profile, confidences and memory behind an answer
 figures     charts as plain figures, drawn by report/assets/page.js
 words       the glossary;  worth: warnings in order
@@ -16,6 +16,7 @@ from typing import Any
 
 from ...files.output import atomic_write, write_bytes, write_json
 from ..plots import hours_png, load_png, pareto_png, plan_png
+from .advice import advice_page
 from .answer import answer_page
 from .background import Background
 from .explain import explain_page
@@ -27,6 +28,7 @@ from .sweep import sweep_page
 
 __all__ = [
     "Background",
+    "advice_page",
     "answer_page",
     "calibration_page",
     "drafter_page",
