@@ -10,7 +10,10 @@ import jsonschema
 from click.testing import CliRunner
 
 from specsched import documents
+from specsched.calibration import load_calibration
 from specsched.cli.app import main
+from specsched.cli.inputs import load_given
+from specsched.profile import load_profile
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
 
@@ -49,3 +52,18 @@ def test_a_benchmark_without_counters_is_shown_and_sent_to_fit(tmp_path: Path) -
     made = CliRunner().invoke(main, ["convert", str(path), str(tmp_path / "x.json")])
     assert made.exit_code == 2
     assert "specsched fit" in made.output
+
+
+def test_a_file_of_two_parts_gives_the_one_that_is_wanted(tmp_path: Path) -> None:
+    """ATOM keeps temperatures and step costs together; SGLang's dump is a trace and the times of its "
+    "steps."""
+    text = DOCS.read_text(encoding="utf-8").split("```json atom.json\n")[1].split("```")[0]
+    path, out = tmp_path / "atom.json", tmp_path / "c.json"
+    path.write_text(text)
+    assert load_given(str(path), "profile", load_profile).seconds(6, 2, 0) == 1 / 160
+    made = CliRunner().invoke(main, ["convert", str(path), str(out), "--hint", "take=temperatures"])
+    assert made.exit_code == 0, made.output
+    assert load_calibration(out).temperatures.tolist() == [1.4, 1.2]
+    dump = Path(__file__).resolve().parents[1] / "formats" / "data" / "sglang_dump_cap_accept.json"
+    profile = load_given(str(dump), "profile", load_profile)
+    assert profile.provenance["tool"] == "sglang-dump"
