@@ -6,6 +6,7 @@ from ..simulator import Serving
 from ..simulator.warnings import trace_and_profile_warnings
 from .deployment import decides_by_confidences
 from .inputs import Inputs
+from .prefill import prices_prefill
 
 
 def input_warnings(given: Inputs) -> list[str]:
@@ -13,6 +14,11 @@ def input_warnings(given: Inputs) -> list[str]:
     said = trace_and_profile_warnings(given.trace, given.profile, given.replay.block_size)
     if given.note["method"] == "none":
         said.append("confidences are used raw, uncalibrated")
+    if given.limits.ttft_seconds is not None and not prices_prefill(given.profile):
+        said.append(
+            f"profile {given.profile.name!r} prices no pass as long as a prompt: prompts are prefilled "
+            "for next to nothing, and their times to the first token are too short"
+        )
     readers = [p.name for p in given.policies if decides_by_confidences(p.name)]
     if readers and given.trace.synthetic:
         verb = "decides" if len(readers) == 1 else "decide"

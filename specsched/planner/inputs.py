@@ -37,6 +37,7 @@ class Inputs(NamedTuple):
     replay: Replay
     policies: list[Policy]
     prefill_asked: bool  # False: `serving.prefill` may be changed by the rule
+    limits: Limits = NO_LIMITS
 
     @property
     def sees_token(self) -> bool:
@@ -79,7 +80,7 @@ def load_inputs(
     replay = Replay.of(part, calibrated, block_size)
     names = policies if policies is not None else default_policies(replay.block_size)
     made = {p.name: p for p in (policy_of(name, replay.block_size) for name in names)}
-    return Inputs(trace, profile, setup, part, calibrated, note, replay, list(made.values()), asked)
+    return Inputs(trace, profile, setup, part, calibrated, note, replay, list(made.values()), asked, limits)
 
 
 def check_promise(sla_tps: float, share: float) -> None:

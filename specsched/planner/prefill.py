@@ -19,6 +19,7 @@ from ..simulator.prefill import MATTERS, Load, left_out
 from .capacity import Question, Search, clamps, ladder
 from .inputs import Inputs
 
+TYPICAL_PASS = 64.0  # tokens of a decoding pass, where none has run yet
 PROBE = 200  # requests of the runs that estimate the load
 NEAR = 0.1  # to which the load is searched
 
@@ -74,13 +75,14 @@ def settle(given: Inputs, load: Load) -> tuple[Inputs, list[str]]:
     return given._replace(serving=replace(given.serving, prefill="chunked")), [said]
 
 
+def prices_prefill(profile: StepProfile, tokens: float = TYPICAL_PASS) -> bool:
+    """Whether a chunk of a prompt makes a pass of so many tokens longer."""
+    return prefill_token_seconds(profile, tokens) > 0.0 and not clamps(profile)
+
+
 def _priced(profile: StepProfile, serving: Serving, load: Load) -> bool:
     """Whether passes with chunks have a cost that rises, and no fitted overhead may hold them already."""
-    return (
-        prefill_token_seconds(profile, load.tokens) > 0.0
-        and not clamps(profile)
-        and not prefill_twice(profile, "chunked")
-    )
+    return prices_prefill(profile, load.tokens) and not prefill_twice(profile, "chunked")
 
 
 def _unpriced(given: Inputs, load: Load) -> list[str]:

@@ -21,11 +21,10 @@ from ..workload.portion import LONGEST
 from .about import about
 from .doubts import input_warnings, left_out
 from .inputs import Inputs, load_inputs, once
-from .prefill import PROBE, left_out_by_request, load_of, prompt_tokens, settle
+from .prefill import PROBE, TYPICAL_PASS, left_out_by_request, load_of, prompt_tokens, settle
 
 LENGTHENED = 100_000  # requests to which a run too short to settle is lengthened at most
 LENGTHENINGS = 3
-TYPICAL_PASS = 64.0  # tokens of a decoding pass, where none has run yet
 
 
 def runs(

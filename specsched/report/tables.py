@@ -286,10 +286,9 @@ def answer_text(answer: Row) -> str:
 
 
 def _waits(answer: Row) -> bool:
-    """Whether there is more to say of what users wait for than TPOT, which the first table has."""
+    """Whether users are promised more than TPOT, which the first table has, or wait for a place."""
     held = [policy["at_capacity"] for policy in answer["policies"] if policy.get("at_capacity")]
-    waited = any((row.get("wait_seconds") or {}).get("p95") or row.get("ttft_seconds") for row in held)
-    return has_limits(answer) or waited
+    return has_limits(answer) or any((row.get("wait_seconds") or {}).get("p95") for row in held)
 
 
 def held_rows(answer: Row) -> list[tuple[str, Row]]:

@@ -313,6 +313,17 @@ def test_a_fleet_keeps_every_limit(limits: dict[str, float], shares: dict[str, f
     assert row["goodput"]["share"] >= SHARE
 
 
+def test_a_prefill_that_costs_nothing_makes_the_first_token_doubtful() -> None:
+    """A table that goes on flat past its end prices no prompt: what it says of the first token is told so."""
+    flat = line(verify={"tokens": [1, 64], "seconds": [0.01, 0.0226], "beyond": "clamp"})
+    options: dict[str, Any] = {"policies": ["off"], "concurrency": [2], "calibration": None, "requests": 40}
+    for profile, doubtful in ((flat, True), (line(), False)):
+        for limits in (stated(ttft=0.5), stated(e2e=0.5)):
+            document = answer(TRACE, profile, 40.0, limits=limits, workers=1, **options)
+            told = any("times to the first token are too short" in w for w in document["warnings"])
+            assert told == (doubtful and limits.ttft_seconds is not None)
+
+
 # -- what is refused ---------------------------------------------------------------------------------------
 
 
