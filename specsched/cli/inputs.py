@@ -38,8 +38,8 @@ policy_option = click.option(
     multiple=True,
     metavar="POLICY",
     help="A verification policy; repeat to compare. One of off, fixed:k, threshold:x, early-stop, lagged:n, "
-    "bypass:n, sla:S, history:h, batch-table:FILE, and for study global and hindsight. [default: off, "
-    "fixed:1, the full block, "
+    "bypass:n, sla:S, history:h, batch-table:FILE, and for study global and hindsight; or MODULE:NAME, your "
+    "own, as `audit` takes it, in Python and slower. [default: off, fixed:1, the full block, "
     "threshold:0.3, early-stop, lagged:2]",
 )
 calibration_option = click.option(

@@ -45,7 +45,9 @@ def make(spec: str, block_size: int | None = None, minimum_gain: float | None = 
     family, colon, parameter = spec.strip().partition(":")
     if family not in POLICIES:
         hint = nearest(family.lower(), POLICIES)
-        raise PolicyError(f"no policy {family!r};{hint} policies: {', '.join(POLICIES)}")
+        own = parameter.replace(".", "").isidentifier() and not hint
+        more = "; one of your own, MODULE:NAME, runs in simulate and plan alone" if own else ""
+        raise PolicyError(f"no policy {family!r};{hint} policies: {', '.join(POLICIES)}{more}")
     if colon and not parameter:
         raise PolicyError(
             f"policy {spec!r} ends before its parameter; write it behind the colon, or no colon"

@@ -1,7 +1,7 @@
 """Policies of a user's own in a run: planned in Python, a call a step, where bundled ones are compiled.
 
 Everything but the plan is the same engine loop (`kernels.run_to_plan`), so a policy that plans what a bundled
-one does gives the same run to the last bit, some ten times slower.
+one does gives the same run to the last bit, two to fifteen times slower.
 """
 
 from __future__ import annotations
