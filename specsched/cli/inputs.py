@@ -131,7 +131,7 @@ def promise(options: dict[str, Any]) -> None:
         options["sla"] = 1000.0 / milliseconds
     from ..simulator import Limits
 
-    given = {name: options.pop(f"{name}_ms") for name in ("ttft", "itl", "e2e")}
+    given = {name: options.pop(f"{name}_ms", None) for name in ("ttft", "itl", "e2e")}
     found = {name: limit for name, limit in given.items() if limit is not None}
     options["limits"] = Limits(
         **{f"{name}_seconds": limit.milliseconds / 1000.0 for name, limit in found.items()},

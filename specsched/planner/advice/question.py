@@ -21,8 +21,7 @@ from ..capacity import Question, largest_load
 from ..deployment import runs_in
 from ..doubts import input_warnings, left_out
 from ..inputs import Inputs, check_promise, load_inputs, once
-from ..prefill import left_out_by_request, load_of, probe, settle
-from ..runs import TYPICAL_PASS
+from ..prefill import TYPICAL_PASS, left_out_by_request, load_of, probe, settle
 from .bench import Bench, Setup
 from .candidates import SCHEDULE, Considered, at_load, at_sla, policies
 from .engines import ENGINES, METHODS
