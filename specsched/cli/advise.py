@@ -75,7 +75,7 @@ def advise(ctx: click.Context, /, **options: Any) -> None:
       specsched advise --trace code --concurrency 64 --engine sglang --model Qwen/Qwen3-8B --out advice
       specsched advise --trace chat --profile my.json --rate 12 --method eagle3 --graph-bytes 60000000
     """
-    inputs.promise(options)
+    inputs.speed(options)
     asked = {"--sla": options["sla"], "--concurrency": options["concurrency"], "--rate": options["rate"]}
     if sum(value is not None for value in asked.values()) != 1:
         raise click.UsageError(f"give the traffic by one of {', '.join(asked)} (or --tpot-ms)", ctx)

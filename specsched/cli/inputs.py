@@ -122,13 +122,18 @@ promise_group = (
 )
 
 
-def promise(options: dict[str, Any]) -> None:
-    """Make `--tpot-ms` the SLA in `options`, refused beside `--sla`, and `limits` of the limits given."""
+def speed(options: dict[str, Any]) -> None:
+    """Make `--tpot-ms` the SLA in `options`; refused beside `--sla`."""
     milliseconds = options.pop("tpot_ms")
     if milliseconds is not None:
         if options["sla"] is not None:
             raise click.UsageError("--sla and --tpot-ms say the same promise in two ways; give one of them")
         options["sla"] = 1000.0 / milliseconds
+
+
+def promise(options: dict[str, Any]) -> None:
+    """`speed`, and `limits` of the limits given."""
+    speed(options)
     from ..simulator import Limits
 
     given = {name: options.pop(f"{name}_ms", None) for name in ("ttft", "itl", "e2e")}

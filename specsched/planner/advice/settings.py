@@ -75,10 +75,13 @@ def _in_unit(ask: Ask, tokens: tuple[int, ...], k: int) -> list[int]:
 
 
 def _instead(ask: Ask, chosen: Chosen, policy: Policy) -> Setup:
-    """Another policy in as many places, with the sizes that the engine captures for it."""
+    """Another policy in as many places, with the engine's own sizes for it, or those advised if better."""
     if policy.name == chosen.policy.name:
         return chosen.advised
-    return Setup(policy, own_sizes(ask, policy, chosen.seqs), chosen.seqs)
+    setups = [
+        Setup(policy, s, chosen.seqs) for s in (own_sizes(ask, policy, chosen.seqs), chosen.advised.sizes)
+    ]
+    return max(setups, key=lambda setup: ask.score(setup, chosen.users))
 
 
 def _drafting(ask: Ask, chosen: Chosen) -> Setting:

@@ -25,6 +25,7 @@ LOADS = (
     7,
     16,
 )  # parts of the users at which captured sizes are compared: they must serve low loads too
+CLOSE = 0.005  # of the best: what a drafter, a schedule or confidences must gain to be worth having
 HEADROOM = 1.25  # over the most requests that arrivals brought at once
 
 
@@ -91,8 +92,8 @@ class Chosen:
 def choose(ask: Ask) -> Chosen:
     """The best policy that the engine has, its places and captured sizes; and the default beside it."""
     able = [c for c in ask.considered if _can(ask, c.policy)]
-    best = max(able, key=lambda c: c.rank)
     whole = next(c for c in able if c.policy.name == ask.whole.name)
+    best = _simplest(able, whole)
     places = ask.places(whole.policy)
     default = Setup(whole.policy, own_sizes(ask, whole.policy, places), places)
     if ask.sla_tps is not None:
@@ -109,6 +110,18 @@ def choose(ask: Ask) -> Chosen:
     if ask.score(alike, users) > ask.score(setup, users):
         best, setup = whole, alike
     return Chosen(best.policy, users, setup, default, best, users)
+
+
+def _simplest(able: list[Considered], whole: Considered) -> Considered:
+    """The first policy, simple ones first, that is close to the best and no worse than the default."""
+    best = max(able, key=lambda c: c.rank)
+
+    def close(c: Considered) -> bool:
+        return all(
+            mine >= theirs - CLOSE * abs(theirs) for mine, theirs in zip(c.rank, best.rank, strict=True)
+        )
+
+    return next(c for c in able if close(c) and c.rank >= whole.rank)
 
 
 def _can(ask: Ask, policy: Policy) -> bool:
