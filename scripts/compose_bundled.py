@@ -1,4 +1,4 @@
-"""Make the bundled step profiles: four from aiconfigurator's kernels, two jagged ones from vidur's.
+"""Make the bundled step profiles: five from aiconfigurator's kernels, two jagged ones from vidur's.
 
     pip install 'specsched[compose]'
     python scripts/compose_bundled.py [--kernels FOLDER] [NAME ...]

@@ -11,7 +11,7 @@ from ..trace import Trace
 
 def decides_by_confidences(policy: str) -> bool:
     """Whether a policy (its name) reads the drafter's confidences."""
-    return policy.split(":")[0] not in ("off", "fixed", "batch-table", "history", "hindsight")
+    return POLICIES.get(policy.split(":")[0], Policy).reads_confidence
 
 
 def runs_in(policy: str, trace: Trace) -> RunsIn:

@@ -143,8 +143,14 @@ class Policy:
 
 
 class SameLength(Policy):
-    """Policies that give every request the same length, whatever the confidences."""
+    """Policies that give every request the same length, whatever the confidences.
 
+    A subclass says its rule in `length_for`, or in `_length` where the rule needs the block's size. The
+    engine loop looks the length up by the number of requests; a step whose length is 0 drafts nothing and
+    does not pay for drafting.
+    """
+
+    code = kernels.BATCH_TABLE
     reads_confidence = False
 
     def length_for(self, requests: int) -> int:
@@ -188,6 +194,7 @@ class SameLength(Policy):
         lengths[:] = length
 
     def _length(self, requests: int, block: int) -> int:
+        """The k of each of `requests` requests with blocks of `block` drafts."""
         return self.length_for(requests)
 
 
@@ -249,7 +256,6 @@ class BatchTable(SameLength):
     """
 
     family = "batch-table"
-    code = kernels.BATCH_TABLE
     colour = "#56B4E9"
     meaning = "one number of drafts for all requests, looked up by how many there are"
     runs_in = (
@@ -385,6 +391,7 @@ class Hindsight(Global):
     meaning = "knows beforehand what will be accepted: a reference to compare with, which no engine can run"
     runs_in = "nowhere: it needs to know the future"
     pays_sync = False
+    reads_confidence = False  # what will be accepted, in their place
 
     def _plan(
         self,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from .. import kernels
 from ..profile import StepProfile
+from ..schedule import POLICIES
 
 
 def idle_settings(
@@ -23,8 +25,9 @@ def idle_settings(
     captured = profile.capture_sizes is not None
     unpriced = "memory alone" if memory else "nothing"
     kinds = {policy.partition(":")[0] for policy in policies}
+    codes = {POLICIES[kind].code for kind in kinds & POLICIES.keys()}
     never_stops = (
-        not kinds & {"bypass", "batch-table"},
+        not codes & {kernels.BYPASS, kernels.BATCH_TABLE},
         "does nothing where no policy stops drafting (bypass)",
     )
     reasons = {

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from ..profile import Curve, StepProfile
-from ..schedule import Policy
+from ..schedule import Policy, SameLength
 
 SAMPLED = 256  # steps kept of a run whose log nobody asked for
 LEAST = 0.01  # share of the steps below which it is not worth a sentence
@@ -45,10 +45,8 @@ def _sides(profile: StepProfile, policy: Policy, steps: np.ndarray) -> Iterator[
     tokens = (steps[:, _TOKENS] + steps[:, _PREFILL]).astype(np.int64)
     yield "verify", float(profile.below(tokens).mean()), 0.0
     decodes = requests > 0
-    # A table's k of 0 drafts nothing; any other policy that drafts does so whatever it verifies.
-    drafts = decodes & (
-        policy.drafts and (not policy.name.startswith("batch-table") or steps[:, _BUDGET] > 0)
-    )
+    # Where one length for all is 0, nothing is drafted; other policies that draft do so whatever they verify.
+    drafts = decodes & (policy.drafts and (not isinstance(policy, SameLength) or steps[:, _BUDGET] > 0))
     for term, curve, values, counts in (
         ("overhead", profile.overhead, requests, decodes),
         ("draft", profile.draft, requests, drafts),

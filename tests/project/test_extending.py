@@ -13,9 +13,11 @@ import pytest
 import specsched
 from specsched.cli.app import main
 from specsched.formats import registry
+from specsched.planner.deployment import runs_in
 from specsched.profile import load_profile
-from specsched.schedule import POLICIES
+from specsched.schedule import POLICIES, make
 from specsched.simulator import simulate
+from specsched.simulator.idle import idle_settings
 from specsched.trace import load_trace
 
 PAGE = (Path(specsched.__file__).parent.parent / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -45,15 +47,44 @@ def test_the_policy_of_the_page_plans_and_simulates(monkeypatch: pytest.MonkeyPa
     taper = run("policy")["Taper"]
     monkeypatch.setitem(POLICIES, taper.family, taper)
     trace, profile = load_trace("qwen3-4b-chat"), load_profile("h100-sxm_qwen3-8b_bf16_tp1")
-    run("policy-test")["test_taper"](trace, profile)
+    run("policy-test")["test_taper"]()
     assert simulate(trace, profile, "taper:4", concurrency=2, requests=30).lossless
+    with pytest.raises(specsched.errors.PolicyError, match="as in taper:4"):
+        simulate(trace, profile, "taper", concurrency=2, requests=30)
+
+
+def test_the_policy_of_the_page_neither_drafts_nor_pays_where_it_verifies_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taper = run("policy")["Taper"]
+    monkeypatch.setitem(POLICIES, taper.family, taper)
+    trace, profile = load_trace("qwen3-4b-chat"), load_profile("h100-sxm_qwen3-8b_bf16_tp1")
+    assert not make("taper:1", 7).drafting(100, 7).any()
+    users = {"concurrency": 100, "requests": 100, "log_steps": 10**6}
+    ours, off = (simulate(trace, profile, policy, **users).steps for policy in ("taper:1", "off"))
+    assert (ours["requests"][:50] == 100).all()
+    assert ours["seconds"][:50].tolist() == off["seconds"][:50].tolist()
+
+
+def test_answers_take_the_policy_of_the_page_for_one_that_reads_no_confidences(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taper = run("policy")["Taper"]
+    monkeypatch.setitem(POLICIES, taper.family, taper)
+    trace, profile = load_trace("qwen3-4b-chat"), load_profile("h100-sxm_qwen3-8b_bf16_tp1")
+    assert runs_in("taper:1", trace)["confidences"] == "not needed"
+    assert runs_in("hindsight", trace)["confidences"] == "not needed"
+    assert runs_in("threshold:0.3", trace)["confidences"] == "invented"
+    asked = {"prefill": None, "sla": None}
+    assert "idle_draft" in idle_settings(profile, ["idle_draft"], policies=["fixed:2"], **asked)
+    assert not idle_settings(profile, ["idle_draft"], policies=["taper:1"], **asked)
 
 
 def test_files_that_the_page_names_are_there() -> None:
     root = Path(specsched.__file__).parent.parent
     named = set(re.findall(r"`((?:specsched|tests|scripts|docs|profiles)/[\w/]+\.(?:py|md))`", PAGE))
     assert len(named) >= 16
-    made_up = {"specsched/formats/acme.py", "tests/formats/test_acme.py"}
+    made_up = {"specsched/formats/acme.py", "tests/formats/test_acme.py", "tests/schedule/test_taper.py"}
     assert {path for path in named - made_up if not (root / path).is_file()} == set()
 
 

@@ -21,6 +21,7 @@ from small_models import (
 
 from specsched import schedule
 from specsched.errors import PolicyError, SpecschedError
+from specsched.torch_side.drafter.config import KINDS
 from specsched.torch_side.engine.engine import Engine, Request, Round
 from specsched.torch_side.engine.evaluation import evaluate, generate, statistics
 from specsched.torch_side.engine.prompts import read_prompts
@@ -71,7 +72,7 @@ def test_sampled_text_has_the_targets_law_under_every_lossless_policy(policy):
         assert len({r.verified for r in rounds}) > 1
 
 
-@pytest.mark.parametrize("kind", ["dflash", "eagle3"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind != "dspark"])
 def test_sampled_text_has_the_targets_law_with_every_drafter(kind):
     target = make_target()
     outputs = sampled("fixed", make_draft(target, kind), target, count=3000, seed=12)
@@ -106,7 +107,7 @@ def test_sampled_text_has_the_targets_law_where_steps_draft_nothing():
     assert min(steps) < max(steps)
 
 
-@pytest.mark.parametrize("kind", ["dspark", "dflash", "eagle3"])
+@pytest.mark.parametrize("kind", list(KINDS.values()))
 @pytest.mark.parametrize("policy", ["off", "fixed:2", "fixed", "threshold:0.4", "early-stop", "lagged:2"])
 def test_temperature_0_is_greedy_decoding_token_for_token(kind, policy):
     target = make_target(seed=3, scale=0.5, eos_token_ids=(5,))

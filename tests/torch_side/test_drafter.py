@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from specsched.errors import FormatError, SpecschedError  # noqa: E402
 from specsched.files.disk import bundled_dir  # noqa: E402
 from specsched.torch_side.drafter.base import TeacherBatch  # noqa: E402
+from specsched.torch_side.drafter.config import KINDS as NAMES  # noqa: E402
 from specsched.torch_side.drafter.config import DrafterConfig  # noqa: E402
 from specsched.torch_side.drafter.dspark import load_drafter, make_drafter, save_drafter  # noqa: E402
 from specsched.torch_side.target.config import TargetConfig  # noqa: E402
@@ -134,7 +135,8 @@ def _drafter(target, kind="dspark", head="vanilla", **changes):
     return drafter
 
 
-KINDS = [("dspark", h) for h in ("none", *HEADS)] + [("dflash", "none"), ("eagle3", "none")]
+# Kinds without heads are all those of the config: a new one joins by itself.
+KINDS = [("dspark", h) for h in ("none", *HEADS)] + [(k, "none") for k in NAMES.values() if k != "dspark"]
 
 
 def _text(target, drafter, n=12, texts=2):

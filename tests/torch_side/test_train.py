@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from specsched.errors import SpecschedError  # noqa: E402
-from specsched.torch_side.drafter.config import DrafterConfig  # noqa: E402
+from specsched.torch_side.drafter.config import KINDS, DrafterConfig  # noqa: E402
 from specsched.torch_side.drafter.dspark import load_drafter, make_drafter  # noqa: E402
 from specsched.torch_side.target.config import TargetConfig  # noqa: E402
 from specsched.torch_side.target.decoder import Target  # noqa: E402
@@ -205,7 +205,7 @@ def test_confidence_labels_are_one_minus_tv(target, folders):
     torch.testing.assert_close(ratio, result.accept, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["dspark", "rnn", "dflash", "eagle3"])
+@pytest.mark.parametrize("kind", ["rnn", *KINDS.values()])
 def test_loss_falls(target, folders, kind):
     config = _config()
     if kind == "rnn":

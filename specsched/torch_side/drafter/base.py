@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -128,7 +128,8 @@ class DraftContext:
     itself.
 
     `observe` after every target forward, with the features of the tokens that are settled; `draft` then
-    reads positions below each anchor.
+    reads positions below each anchor. `fused` [slots, capacity, d] is there where the drafter
+    `keeps_features`, else None.
     """
 
     def __init__(self, drafter: Drafter, slots: int, capacity: int = 256) -> None:
@@ -138,8 +139,8 @@ class DraftContext:
         shape = (slots, c.num_key_value_heads, self.capacity, c.head_dim)
         self.keys = [weight.new_zeros(shape) for _ in range(c.num_hidden_layers)]
         self.values = [weight.new_zeros(shape) for _ in range(c.num_hidden_layers)]
-        # Eagle3 pairs a feature with the *next* token, so it keeps the fused features as well.
-        self.fused = weight.new_zeros(slots, self.capacity, c.hidden_size) if c.kind == "eagle3" else None
+        keeps = drafter.keeps_features
+        self.fused = weight.new_zeros(slots, self.capacity, c.hidden_size) if keeps else None
         self.lengths = torch.zeros(slots, dtype=torch.int64)
 
     def observe(
@@ -186,8 +187,13 @@ class DraftContext:
 
 
 class Drafter(nn.Module):
-    """Base of DSpark, DFlash and Eagle3: shared frozen embedding and LM head, context, drawing of tokens."""
+    """Base of DSpark, DFlash and Eagle3: shared frozen embedding and LM head, context, drawing of tokens.
 
+    It makes `fc`, from the target's features [..., F] to the width [..., d], and `norm`, before the LM head;
+    a kind uses both. A kind without a confidence head gives `peak_confidence`.
+    """
+
+    keeps_features: ClassVar[bool] = False  # True: the context keeps what `fc` makes, in `DraftContext.fused`
     draft_ids: Tensor | None
     head_weight: Tensor
     markov_head: MarkovHead | None
@@ -263,13 +269,17 @@ class Drafter(nn.Module):
     # --- what the kinds implement ---------------------------------------------------------------------------
 
     def teacher(self, batch: TeacherBatch) -> Teacher:
-        """Teacher-forced pass for training."""
+        """Teacher-forced pass for training: what `draft` would see if it drew the tokens of the text."""
         raise NotImplementedError
 
     def extend_context(
         self, context: DraftContext, slots: Tensor, positions: Tensor, features: Tensor, tokens: Tensor | None
     ) -> None:
-        """Write keys and values of observed features into the context (called by `DraftContext.observe`)."""
+        """Write what `draft` reads into the context: `keys` and `values`, or `fused`.
+
+        `DraftContext.observe` calls it with n settled tokens: slots, positions, tokens int64[n],
+        features [n, F].
+        """
         raise NotImplementedError
 
     def draft(

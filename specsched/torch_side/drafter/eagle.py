@@ -40,6 +40,8 @@ class _Eagle3Layer(nn.Module):
 class Eagle3(Drafter):
     """EAGLE-3 with DeepSpec's parameter names. It has no confidence head: see `peak_confidence`."""
 
+    keeps_features = True  # a feature is paired with the *next* token
+
     def __init__(self, config: DrafterConfig, draft_ids: Tensor | None = None) -> None:
         super().__init__(config, draft_ids)
         if config.num_hidden_layers != 1:
