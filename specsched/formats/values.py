@@ -65,6 +65,9 @@ def same_length(where: str, **columns: Any) -> None:
         raise FormatError(f"{where}: columns of different lengths ({shown}); truncated file?")
 
 
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
 def step_seconds(seconds: FloatArray, where: str, unit: str = "s") -> FloatArray:
     """The seconds themselves, when they can be a decode step's; else a `FormatError` that names the likely
     unit.
@@ -73,18 +76,17 @@ def step_seconds(seconds: FloatArray, where: str, unit: str = "s") -> FloatArray
     seconds written as milliseconds make steps of microseconds.
     """
     middle = float(np.median(seconds))
-    if middle > LONGEST_STEP:
-        raise FormatError(
-            f"{where}: a median step of {middle:.4g} s; no decode step takes that long, these look like ms "
-            f"given as {unit}. "
-            "Divide by 1000 and convert again"
+    if not SHORTEST_STEP <= middle <= LONGEST_STEP:
+        wrong = "takes that long" if middle > LONGEST_STEP else "is that short"
+        given = unit.partition(" ")[0]
+        # The unit in which the same numbers would be most like steps, of 10 ms or so.
+        sized = {name: middle * size / _UNITS[given] for name, size in _UNITS.items()}
+        able = [name for name, step in sized.items() if SHORTEST_STEP <= step <= LONGEST_STEP]
+        real = min(able, key=lambda name: abs(np.log(sized[name] / 0.01)), default=None)
+        fix = (
+            f"these look like {real} given as {unit}; convert them first" if real else "check the file's unit"
         )
-    if middle < SHORTEST_STEP:
-        raise FormatError(
-            f"{where}: a median step of {middle:.3g} s; no decode step is that short, these look like s "
-            f"given as {unit}. "
-            "Multiply by 1000 and convert again"
-        )
+        raise FormatError(f"{where}: a median step of {middle:.4g} s; no decode step {wrong}, {fix}")
     far = np.flatnonzero((seconds > 300 * middle) | (seconds < middle / 300))
     if far.size:
         i = int(far[0])
