@@ -95,7 +95,9 @@ def test_no_other_rows_within_the_tolerance_are_fewer() -> None:
             parts = zip([0, *ends[:-1]], ends, strict=True)
             if all(good[a:b].all(axis=0).any() for a, b in parts):
                 fewest = min(fewest, len(ends))
-        assert len(lengths.schedule(speed, 0.03)) <= fewest
+        rows = lengths.schedule(speed, 0.03)
+        assert len(rows) <= fewest
+        assert all(good[row.first - 1 : row.last, row.k].all() for row in rows)
 
 
 def test_shares_and_context_are_those_of_the_trace() -> None:
