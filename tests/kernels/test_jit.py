@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numba.core.errors import TypingError
 
 from specsched import kernels
 from specsched.kernels import jit as jit_module
@@ -76,3 +78,15 @@ def test_without_a_place_for_the_stamp_nothing_is_cached(monkeypatch: pytest.Mon
 def test_every_kernel_carries_the_stamp() -> None:
     stamped = [kernels.run_engine, kernels.early_stop, kernels.recall, kernels.plan_top_k, kernels.survival]
     assert {k._cache._cache_file._source_stamp for k in stamped} == {jit_module.folder_stamp()}
+
+
+def _sum_of_ones(n: int) -> float:
+    ones = np.ones(n)
+    return float(ones[0] + ones[n - 1])
+
+
+@pytest.mark.parametrize("kind", ["jit", "inner", "part"])
+def test_a_kernel_that_allocates_does_not_compile(kind: str) -> None:
+    """Without numba's runtime there is nothing to count references with, and nothing to allocate by."""
+    with pytest.raises(TypingError, match="ones"):
+        getattr(jit_module, kind)(_sum_of_ones)(3)
