@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,12 @@ def test_every_engine_has_a_policy_of_its_own() -> None:
     """Two ranks that shared one would mix their histories."""
     workload = dict(concurrency=3, replicas=2, requests=30)
     same(run(Own(schedule.Lagged(2), "x:y"), **workload), run("lagged:2", **workload))
+
+
+def test_the_profiles_minimum_gain_holds_for_ones_own_policy_too() -> None:
+    greedy = dataclasses.replace(PROFILE, minimum_gain=100.0)
+    mine, bundled = (simulate(TRACE, greedy, p, 3, 20) for p in (Own(schedule.Lagged(), "x:y"), "lagged:2"))
+    assert rows_of(mine) == rows_of(bundled) != rows_of(run("lagged:2"))
 
 
 def test_a_policy_object_keeps_nothing_of_a_run() -> None:
