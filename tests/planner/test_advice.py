@@ -83,6 +83,18 @@ def test_the_schedule_is_the_best_of_all_k_at_every_batch_size(
             assert oracle[k] >= max(oracle) * (1 - tolerance) * (1 - 1e-9)
 
 
+def test_prompts_that_join_make_passes_longer_by_hand() -> None:
+    """One step of 4 requests without drafts: 4 tokens of outputs of 8, so half a request ends a step."""
+    profile = line(verify={"tokens": [1, 1001], "seconds": [0.01, 1.01]})
+    plain, joined = (lengths.speeds(profile, np.array([0.5]), 4, 0.0, p) for p in (None, (100.0, 8.0)))
+    share = 1 - math.exp(-0.5)
+    chunk = round(0.5 * 100 / share)
+    seconds = (1 - share) * 0.013 + share * (0.013 + 0.001 * chunk)
+    assert plain[0] == pytest.approx(4 / 0.013)
+    assert joined[0] == pytest.approx(4 / seconds)
+    assert lengths.speeds(profile, np.array([0.5]), 4, 0.0, (0.0, 8.0)).tolist() == plain.tolist()
+
+
 def test_no_other_rows_within_the_tolerance_are_fewer() -> None:
     """By all partitions of six batch sizes: the greedy rows are as few as any."""
     rng = np.random.default_rng(5)

@@ -3,6 +3,9 @@
 By the same law as the simulator: a step of R requests that drafts k each emits R (1 + s_1 + ... + s_k)
 tokens, s_j the share of blocks whose first j drafts are accepted, and takes seconds(R (1 + k), R, R context).
 The draft of a whole block is paid whatever k > 0 is, as drafters of whole blocks have it; k = 0 pays none.
+
+Where the engine prefills its prompts, requests that end make room for others, a of them a step: their chunks
+join a share 1 - exp(-a) of the steps, as Poisson arrivals would, and those passes are so much longer.
 """
 
 from __future__ import annotations
@@ -39,22 +42,43 @@ def context_of(replay: Replay, fixed: int | None = None) -> float:
     return float(((replay.prompt_tokens + length / 2.0) * length).sum() / length.sum())
 
 
-def speeds(profile: StepProfile, shares: np.ndarray, requests: int, context: float) -> np.ndarray:
-    """float64[γ + 1]: predicted tokens/s of R requests that draft 0..γ each; 0 where it has no cost."""
+def speeds(
+    profile: StepProfile,
+    shares: np.ndarray,
+    requests: int,
+    context: float,
+    prompts: tuple[float, float] | None = None,
+) -> np.ndarray:
+    """float64[γ + 1]: predicted tokens/s of R requests that draft 0..γ each; 0 where it has no cost.
+
+    prompts: mean tokens of a prompt and of an output, where the engine prefills itself.
+    """
     k = np.arange(len(shares) + 1)
     emitted = requests * (1.0 + np.concatenate([[0.0], np.cumsum(shares)]))
     tokens = requests * (1 + k)
     read = requests * context
     base = profile.seconds(1, requests, read, draft=False) - float(profile.verify_seconds(1))
-    seconds = base + profile.verify_seconds(tokens)
+    verify = profile.verify_seconds(tokens)
+    if prompts is not None and prompts[0] > 0.0:
+        ending = emitted / prompts[1]
+        joined = 1.0 - np.exp(-ending)
+        longer = tokens + np.maximum(np.round(ending * prompts[0] / joined), 1).astype(np.int64)
+        verify = (1.0 - joined) * verify + joined * profile.verify_seconds(longer)
+    seconds = base + verify
     seconds = seconds + np.where(k > 0, profile.draft_seconds(requests), 0.0)
     seconds = np.where(k > 0, seconds / (1.0 - profile.enabling_fraction), seconds)
     return np.nan_to_num(emitted / seconds, nan=0.0)
 
 
-def table(profile: StepProfile, shares: np.ndarray, most: int, context: float) -> np.ndarray:
+def table(
+    profile: StepProfile,
+    shares: np.ndarray,
+    most: int,
+    context: float,
+    prompts: tuple[float, float] | None = None,
+) -> np.ndarray:
     """float64[most, γ + 1]: row R-1 is `speeds` of R requests."""
-    return np.stack([speeds(profile, shares, r, context) for r in range(1, most + 1)])
+    return np.stack([speeds(profile, shares, r, context, prompts) for r in range(1, most + 1)])
 
 
 def schedule(speed: np.ndarray, tolerance: float = TOLERANCE) -> list[Row]:

@@ -21,7 +21,7 @@ from ..capacity import Question, largest_load
 from ..deployment import runs_in
 from ..doubts import input_warnings, left_out
 from ..inputs import Inputs, check_promise, load_inputs, once
-from ..prefill import TYPICAL_PASS, left_out_by_request, load_of, probe, settle
+from ..prefill import TYPICAL_PASS, left_out_by_request, load_of, probe, prompt_tokens, settle
 from .bench import Bench, Setup
 from .candidates import SCHEDULE, Considered, at_load, at_sla, policies
 from .engines import ENGINES, METHODS
@@ -88,7 +88,10 @@ def advise(
     )
     shares, context = accepted_shares(given.replay), context_of(given.replay, given.serving.context)
     most = max(1, min(MOST_BATCH, largest_load(question), _measured(given.profile)))
-    rows = schedule(table(given.profile, shares, most, context))
+    chunks = None
+    if given.serving.prefill == "chunked":
+        chunks = (prompt_tokens(given), float(given.replay.length.mean()))
+    rows = schedule(table(given.profile, shares, most, context, chunks))
     found = policies(given.replay.block_size, rows)
     if kind == "sla":
         considered = at_sla(bench, question, given.replay.block_size, found)
