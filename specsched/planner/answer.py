@@ -90,12 +90,19 @@ def answer(
     said: list[str] = []
     if not given.prefill_asked:
         given, said = settle(given, probe(given, float(sla_tps), sla_fraction, requests, seed))
-    trace, profile, serving, replay = given.trace, given.profile, given.serving, given.replay
     question = Question(
-        replay, profile, serving, float(sla_tps), sla_fraction, requests, seed, given.sees_token, limits
+        given.replay,
+        given.profile,
+        given.serving,
+        float(sla_tps),
+        sla_fraction,
+        requests,
+        seed,
+        given.sees_token,
+        limits,
     )
     searches = [Search(question, policy) for policy in given.policies]
-    reference = Search(question, make(REFERENCE, block_size=replay.block_size))
+    reference = Search(question, make(REFERENCE, block_size=given.replay.block_size))
     report_progress([*searches, reference], lambda search: len(search.loads), progress)
 
     found = map_points(lambda s: _capacity(s, concurrency), searches, workers)
@@ -112,15 +119,29 @@ def answer(
         list(zip(searches, found, explored, strict=True)),
         workers,
     )
+    return _document(given, question, searches, rows, loads, said, ladder_tried=concurrency is None)
+
+
+def _document(
+    given: Inputs,
+    question: Question,
+    searches: list[Search],
+    rows: list[PolicyRow],
+    loads: list[int],
+    said: list[str],
+    ladder_tried: bool,
+) -> Answer:
+    """The document `specsched/answer/1`."""
+    trace, profile, serving = given.trace, given.profile, given.serving
     document: Answer = {
         "schema": "specsched/answer/1",
-        "sla_tps": float(sla_tps),
-        "sla_fraction": float(sla_fraction),
-        "limits": cast(LimitsStated, limits.document()),
+        "sla_tps": question.sla_tps,
+        "sla_fraction": question.share,
+        "limits": cast(LimitsStated, question.limits.document()),
         "profile": profile.name,
         "trace": trace.name,
         "gpus_per_engine": profile.gpus,
-        "block_size": replay.block_size,
+        "block_size": given.replay.block_size,
         "recommended": _recommend(rows),
         "recommended_runs_in": _runs_in(rows, trace),
         "headline": "",
@@ -128,18 +149,18 @@ def answer(
         "not_modelled": left_out(serving, "arrivals (a closed loop: every user asks again at once)"),
         "calibration": given.note,
         "settings": {
-            "requests": requests,
-            "seed": seed,
+            "requests": question.requests,
+            "seed": question.seed,
             "prefill": serving.prefill,
             "context": serving.context,
-            "loads": "given" if concurrency is not None else "ladder",
+            "loads": "ladder" if ladder_tried else "given",
             "kv_reserve": serving.kv_reserve,
         },
         "provenance": {"profile": profile.provenance, "trace": trace.metadata.get("provenance", {})},
         "crossovers": crossovers(searches, loads),
         "ladder": {
-            "rungs": ladder(question) if concurrency is None else loads,
-            "refined": concurrency is None,
+            "rungs": ladder(question) if ladder_tried else loads,
+            "refined": ladder_tried,
             "to_spare": TO_SPARE,
         },
         "policies": rows,

@@ -85,7 +85,15 @@ def plan(
     """
     _check(sla_tps, fraction, rate, workload, gpu_cost)
     given = load_inputs(
-        *(trace, profile, policies, calibration, None, seed, serving, serving_options, limits),
+        trace,
+        profile,
+        policies,
+        calibration,
+        None,
+        seed,
+        serving,
+        serving_options,
+        limits,
         replicas=serving_options.get("ranks_per_group", 1),
     )
     replay = given.replay
@@ -109,8 +117,16 @@ def plan(
         given, first = settle(given, probe(given, float(sla_tps), fraction, requests, seed, **own))
     said = [*first, *said]
     traffic = Traffic(
-        *(given.part, replay, given.profile, given.serving, workload, float(sla_tps)),
-        *(limits, fraction, seed, least),
+        given.part,
+        replay,
+        given.profile,
+        given.serving,
+        workload,
+        float(sla_tps),
+        limits,
+        fraction,
+        seed,
+        least,
     )
     fleets = [Fleet(traffic, policy) for policy in given.policies]
     report_progress(fleets, lambda fleet: len(fleet.trials), progress)

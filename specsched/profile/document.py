@@ -14,8 +14,24 @@ from .decision import Decision
 SCHEMA = "specsched/profile/1"
 
 _KEYS = (
-    *("schema", "name", "gpu", "model", "parallel", "bias_seconds", "sync_seconds", "verify", "capture"),
-    *("eager", "attention", "overhead", "draft", "prefill", "scheduler", "provenance", "fit", "samples"),
+    "schema",
+    "name",
+    "gpu",
+    "model",
+    "parallel",
+    "bias_seconds",
+    "sync_seconds",
+    "verify",
+    "capture",
+    "eager",
+    "attention",
+    "overhead",
+    "draft",
+    "prefill",
+    "scheduler",
+    "provenance",
+    "fit",
+    "samples",
 )
 
 # Reading one missed token costs the drafter 0.0104 of what drafting a block for one request costs: estimated

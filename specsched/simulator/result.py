@@ -19,8 +19,15 @@ if TYPE_CHECKING:
 ROUNDING = 1e-9  # relative: what adding up a million steps may lose, and far below any measurement
 
 LOG_COLUMNS = (
-    *("begun_seconds", "seconds", "rank", "requests", "tokens", "prefill_tokens"),
-    *("context_tokens", "emitted", "budget"),
+    "begun_seconds",
+    "seconds",
+    "rank",
+    "requests",
+    "tokens",
+    "prefill_tokens",
+    "context_tokens",
+    "emitted",
+    "budget",
 )
 
 

@@ -44,8 +44,15 @@ from ..workload import parse_arrivals
 FITTED = METHODS  # calibrations that are fitted on half of the trace
 DEFAULT_PROFILE = "h100-sxm_qwen3-8b_bf16_tp1"
 AXES = (
-    *("traces", "profiles", "policies", "lags", "block_sizes"),
-    *("concurrencies", "arrivals", "rates", "seeds"),
+    "traces",
+    "profiles",
+    "policies",
+    "lags",
+    "block_sizes",
+    "concurrencies",
+    "arrivals",
+    "rates",
+    "seeds",
 )
 _OWN_SETTINGS = {"requests": 2000, "calibration": "sts", "sla": None}
 _MOST_POINTS = 1_000_000

@@ -18,14 +18,39 @@ from .html import Section, escape, listed, paragraph, table
 Row = Mapping[str, Any]
 SCRIPTS = ("capacity.js", "page.js", "answer.js")
 WORDS = (
-    *("user", "speed of a user", "SLA", "p05, p50, p95", "capacity", "interval", "throughput", "TTFT"),
-    *("TPOT", "ITL", "end-to-end", "goodput"),
-    *("draft, block", "emitted per step", "verification", "confidence", "calibration", "captured size"),
-    *("lossless", "hindsight"),
+    "user",
+    "speed of a user",
+    "SLA",
+    "p05, p50, p95",
+    "capacity",
+    "interval",
+    "throughput",
+    "TTFT",
+    "TPOT",
+    "ITL",
+    "end-to-end",
+    "goodput",
+    "draft, block",
+    "emitted per step",
+    "verification",
+    "confidence",
+    "calibration",
+    "captured size",
+    "lossless",
+    "hindsight",
 )
 _CURVE = (
-    *("concurrency", "throughput", "tps_user", "share_at_sla", "emitted_per_step"),
-    *("verify_tokens_per_request", "step_seconds", "memory_held", "limits_kept", "priced", "keeps_tps"),
+    "concurrency",
+    "throughput",
+    "tps_user",
+    "share_at_sla",
+    "emitted_per_step",
+    "verify_tokens_per_request",
+    "step_seconds",
+    "memory_held",
+    "limits_kept",
+    "priced",
+    "keeps_tps",
 )
 
 

@@ -16,20 +16,22 @@ from .html import Section, chart, listed, paragraph, table
 
 Row = Mapping[str, Any]
 WORDS = (
-    *(
-        "user",
-        "speed of a user",
-        "SLA",
-        "p05, p50, p95",
-        "interval",
-        "throughput",
-        "TTFT",
-        "TPOT",
-        "ITL",
-        "end-to-end",
-        "goodput",
-    ),
-    *("draft, block", "emitted per step", "verification", "captured size", "lossless"),
+    "user",
+    "speed of a user",
+    "SLA",
+    "p05, p50, p95",
+    "interval",
+    "throughput",
+    "TTFT",
+    "TPOT",
+    "ITL",
+    "end-to-end",
+    "goodput",
+    "draft, block",
+    "emitted per step",
+    "verification",
+    "captured size",
+    "lossless",
 )
 
 

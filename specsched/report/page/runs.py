@@ -14,19 +14,21 @@ from .html import Section, chart, paragraph, table
 
 Row = Mapping[str, Any]
 WORDS = (
-    *(
-        "user",
-        "speed of a user",
-        "p05, p50, p95",
-        "interval",
-        "throughput",
-        "TTFT",
-        "TPOT",
-        "ITL",
-        "end-to-end",
-        "goodput",
-    ),
-    *("ISL, OSL", "draft, block", "emitted per step", "verification", "lossless"),
+    "user",
+    "speed of a user",
+    "p05, p50, p95",
+    "interval",
+    "throughput",
+    "TTFT",
+    "TPOT",
+    "ITL",
+    "end-to-end",
+    "goodput",
+    "ISL, OSL",
+    "draft, block",
+    "emitted per step",
+    "verification",
+    "lossless",
 )
 
 

@@ -136,9 +136,8 @@ def evaluate(
     if parts is not None:
         about = _about(target, drafter, requests, policy, sampling, profile, calibration)
         about["settings"] = [max_tokens, seed, max_batch]
-        folder = PartsFolder(
-            *(Path(parts), about, "evaluation", ANSWER_NAMES, "write to another folder"), error=SpecschedError
-        )
+        elsewhere = "write to another folder"
+        folder = PartsFolder(Path(parts), about, "evaluation", ANSWER_NAMES, elsewhere, SpecschedError)
     outputs = generate(
         target,
         drafter,

@@ -36,13 +36,10 @@ class Parts:
 
     def __init__(self, folder: Path | None, fingerprint: dict[str, Any], block_size: int) -> None:
         self.folder, self.block_size, self.dense = folder, block_size, fingerprint["mode"] == "dense"
-        self._parts = (
-            None
-            if folder is None
-            else PartsFolder(
-                *(folder, fingerprint, "recording", _NAMES, "record to another file"), error=TraceError
-            )
-        )
+        self._parts: PartsFolder | None = None
+        if folder is not None:
+            elsewhere = "record to another file"
+            self._parts = PartsFolder(folder, fingerprint, "recording", _NAMES, elsewhere, TraceError)
 
     def _request_path(self, key: int) -> Path | None:
         return None if self.folder is None else self.folder / f"request-{key:07d}.npz"
