@@ -292,6 +292,18 @@ def test_users_that_grow_are_preempted_beyond_capacity(tokens: int, policy: str)
     assert found["binds"] == "memory"
 
 
+@pytest.mark.parametrize("spread", [2, 60])
+def test_what_memory_ends_may_be_more_or_less_with_another_trace(spread: int) -> None:
+    """Users of one length would hold as much in any trace; the more lengths differ, the wider both ways."""
+    lengths = np.linspace(80 - spread, 80 + spread, 40).astype(int)
+    _, found = searched(line(), 1.0, "off", trace=varied(lengths), kv_tokens=1200)
+    assert found["binds"] == "memory"
+    low, high = found["capacity_interval"]
+    assert low <= found["capacity"] <= high
+    if spread > 50:
+        assert low < found["capacity"] < high
+
+
 @pytest.mark.parametrize(("preempted", "blocked"), [(5, 0), (0, 5), (3, 2), (2, 2), (0, 0)])
 def test_a_user_that_waited_for_memory_or_gave_it_back_was_not_held(
     preempted: int, blocked: int, monkeypatch: pytest.MonkeyPatch
