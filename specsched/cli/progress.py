@@ -16,7 +16,7 @@ import click
 from .output import echo, one_line
 
 GRACE_SECONDS = 0.8
-COMPILING = "compiling the kernels, once (about 40 s; `specsched warmup` does it beforehand)"
+COMPILING = "compiling the kernels, once (about 25 s; `specsched warmup` does it beforehand)"
 
 
 def compiling_told() -> contextlib.AbstractContextManager[None]:

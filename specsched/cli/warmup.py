@@ -14,7 +14,7 @@ from .output import echo, print_json
 @click.command()
 @json_option
 def warmup(as_json: bool) -> None:
-    """Compile the kernels now (10 to 20 s), so that the first answer does not wait for it.
+    """Compile the kernels now (about 25 s), so that the first answer does not wait for it.
 
     The result is cached beside the package; where that folder is read-only every process compiles for itself.
 
