@@ -74,12 +74,18 @@ class Fit:
         }
 
     def trace(self, text: str | None = None, values: Values | None = None) -> Trace | None:
-        """The trace of a text (the first where none is named) at the fitted level and share."""
+        """The trace of a text (the first where none is named) at the fitted level and share, with the mean
+        prompt of the runs that drafted it: what is simulated on it prefills and reads what they did."""
         if not self.laid.texts:
             return None
         v = self.solution.values if values is None else values
         name = text or next(iter(self.laid.texts))
-        return self.laid.texts[name].trace(v.get(f"level {name}", 0.0), v.get("share", REQUEST_SHARE))
+        prompts = [c.setting.prompt_tokens for c in self.laid.cases if c.text == name]
+        return self.laid.texts[name].trace(
+            v.get(f"level {name}", 0.0),
+            v.get("share", REQUEST_SHARE),
+            prompt_tokens=max(1.0, float(np.mean(prompts))) if prompts else 1.0,
+        )
 
     def draws(self, count: int = _DRAWS, seed: int = 0) -> list[dict[str, float]]:
         """Values as probable as the fit's own: draws from its normal approximation, within bounds."""
@@ -211,7 +217,7 @@ def _of_texts(laid: Laid) -> list[Unknown]:
             )
         )  # fmt: skip
     if any(c.text is not None and c.run.user and c.run.total for c in laid.cases):
-        label = "how much requests differ (their share of the variance of ease)"
+        label = "how much requests differ in acceptance (their share of its variance)"
         basis = "as in recorded traces: 0.1, give or take 0.3"
         out.append(
             Unknown(

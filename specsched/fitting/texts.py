@@ -35,15 +35,15 @@ class Text:
         p = np.clip(self.rates, _EDGE, 1.0 - _EDGE)
         return tuple(float(x) for x in 1.0 / (1.0 + np.exp(-(np.log(p / (1.0 - p)) + level))))
 
-    def trace(self, level: float, share: float, seed: int = 7) -> Trace:
+    def trace(self, level: float, share: float, seed: int = 7, prompt_tokens: float = 1.0) -> Trace:
         """Confidences are calibrated and rank as those of figure 6 do: nothing in a benchmark says how
-        well."""
+        well. `prompt_tokens` of each request matter to whoever replays the trace without arrivals."""
         decoded = self.output_tokens - 1  # the prefill gives the first
         return synthesise(
             self.acceptance(level),
             requests=int(np.clip(_ROWS // decoded, 24, 240)),
             output_tokens=float(decoded),
-            prompt_tokens=1.0,
+            prompt_tokens=prompt_tokens,
             length_spread=0.0,
             temperature=1.0,
             seed=seed,

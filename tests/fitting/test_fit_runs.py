@@ -124,6 +124,7 @@ def test_acceptance_is_found_from_speed_where_nobody_counted():
     trace = found.trace()
     assert trace is not None
     assert trace.block_size == 3
+    assert set(trace.prompt_tokens.tolist()) == {drafted[0].prompt_tokens}  # or a replay has other contexts
 
 
 def test_a_run_left_out_is_predicted_as_a_fit_without_it_does():
