@@ -78,9 +78,13 @@ def _units(profile: StepProfile) -> Iterator[str]:
 
 
 def _leap(curve: Curve) -> int | None:
-    """Index of the first entry more than MIXED_UNITS times its neighbour before it, or below 1 / that."""
+    """Index of the first entry more than MIXED_UNITS times its neighbour before it, or below 1 / that; far
+    sizes may cost more by as much as they are larger."""
     before, after = curve.y[:-1], curve.y[1:]
-    odd = (after > MIXED_UNITS * before) & (before > 0) | (before > MIXED_UNITS * after) & (after > 0)
+    larger = np.maximum(curve.x[1:] / np.maximum(curve.x[:-1], 1.0), 1.0)
+    odd = (after > MIXED_UNITS * larger * before) & (before > 0) | (before > MIXED_UNITS * after) & (
+        after > 0
+    )
     return int(np.argmax(odd)) + 1 if odd.any() else None
 
 

@@ -17,7 +17,13 @@ SAMPLED = 256  # steps kept of a run whose log nobody asked for
 LEAST = 0.01  # share of the steps below which it is not worth a sentence
 MUCH = 0.1  # of a step: a term held flat below its first point that is less than this hardly matters
 _SECONDS, _REQUESTS, _TOKENS, _PREFILL, _CONTEXT, _BUDGET = 1, 3, 4, 5, 6, 8  # columns of the log
-_AXES = {"verify": "tokens", "overhead": "requests", "draft": "requests", "attention": "context tokens"}
+_AXES = {
+    "verify": "tokens",
+    "eager": "tokens",
+    "overhead": "requests",
+    "draft": "requests",
+    "attention": "context tokens",
+}
 TERMS = tuple(_AXES)
 
 
@@ -43,7 +49,10 @@ def outside_steps(
 def _sides(profile: StepProfile, policy: Policy, steps: np.ndarray) -> Iterator[tuple[str, float, float]]:
     requests = steps[:, _REQUESTS]
     tokens = (steps[:, _TOKENS] + steps[:, _PREFILL]).astype(np.int64)
-    yield "verify", float(profile.below(tokens).mean()), 0.0
+    below, limit = profile.below(tokens), profile.graph_limit
+    off_graph = np.zeros(len(tokens), bool) if limit is None else tokens > limit
+    yield "verify", float((below & ~off_graph).mean()), 0.0
+    yield "eager", float((below & off_graph).mean()), 0.0
     decodes = requests > 0
     # Where one length for all is 0, nothing is drafted; other policies that draft do so whatever they verify.
     drafts = decodes & (policy.drafts and (not isinstance(policy, SameLength) or steps[:, _BUDGET] > 0))
@@ -104,6 +113,8 @@ def outside_curve(
             if not loads:
                 continue
             reach = f"up to {max(loads)}" if side == "below" else f"from {min(loads)}"
+            if term == "eager" and len(loads) > 1:  # fewer users than these stay on the graph
+                reach = f"from {min(loads)} to {max(loads)}"
             point = f"{'below the first' if side == 'below' else 'past the last'} point of {term}"
             said.append(
                 f"curves {reach} users lie {point} of profile {profile.name!r} "

@@ -104,3 +104,15 @@ def _sweep(spec: dict[str, Any], step: StepProfile) -> Any:
         spec |= {"traces": ["t.parquet"], "profiles": ["p.json"]}
         sweep = expand(spec, folder)
         return run_point(sweep.points[0], load_inputs(sweep, sweep.points))
+
+
+def test_passes_between_the_limit_and_the_first_eager_point_are_said_of_eager() -> None:
+    gap = profile(
+        verify={"tokens": [1, 16], "seconds": [0.01, 0.01]},
+        capture={"sizes": [1, 16], "limit": 16},
+        eager={"tokens": [64, 128], "seconds": [0.02, 0.03]},
+    )
+    result = simulate(TRACE, gap, "off", 20, requests=60)
+    assert "verify_below" not in result.summary["outside_steps"]
+    assert result.summary["outside_steps"]["eager_below"] > 0.5
+    assert any("fewer tokens than eager was measured at (64)" in text for text in result.warnings)
