@@ -52,7 +52,15 @@ def load_any(name: str | os.PathLike[str]) -> StepProfile | Trace | Calibration:
     path = find(name)
     if path.suffix == ".parquet":
         return load_trace(path)
-    document = read_json(path, FormatError)
+    try:
+        document = read_json(path, FormatError)
+    except FormatError:
+        if path.suffix.lower() != ".csv":
+            raise
+        raise FormatError(
+            f"{path}: no CSV with these columns is known to inspect; arrivals go to "
+            "`specsched plan --arrivals`, runs to `specsched fit`"
+        ) from None
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema == CALIBRATION:
         return Calibration.from_dict(document, str(path))

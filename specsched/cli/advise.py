@@ -37,7 +37,7 @@ ENGINES = ("vllm", "sglang", "trtllm")
         "engines",
         type=click.Choice(ENGINES),
         multiple=True,
-        help="Show the lines of this engine; repeat for more. [default: all]",
+        help="Print the lines of this engine; repeat for more. --out writes those of all. [default: all]",
     ),
     click.option(
         "--method",

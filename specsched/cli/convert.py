@@ -127,7 +127,7 @@ def convert(
         return
     for path in written:
         what = "acceptance rates" if found.kind == "acceptance" else f"a {found.kind}"
-        echo(f"{source}: {what} in the format of {found.format}; written to {path} as {form}")
+        echo(f"{source}: {what} in the format of {found.format}; written to {path} in the format of {form}")
     for note in notes:
         echo(f"note: {note}")
 

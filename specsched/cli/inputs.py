@@ -314,7 +314,8 @@ def _in_the_place_of(name: str, wanted: str, kind: str, form: str) -> str:
         "calibration": f"`specsched convert {name} calibration.json` makes a file for --calibration",
         "acceptance": f"make a trace of it: `specsched trace synth --acceptance {name} -o mine.parquet`",
     }
-    return f"{name} holds a {kind} in the format of {form}, where a {wanted} belongs; {told[kind]}"
+    held = "acceptance rates" if kind == "acceptance" else f"a {kind}"
+    return f"{name} holds {held} in the format of {form}, where a {wanted} belongs; {told[kind]}"
 
 
 def idle(profile: StepProfile, prefill: str | None) -> list[str]:

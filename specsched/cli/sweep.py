@@ -69,9 +69,13 @@ def sweep(
     writable_folder(folder)
     check_outputs(folder, "report.html")
     with compiling_told(), Progress("point") as progress:
-        summary = runner.run(
-            spec, folder, cluster=cluster, workers=workers, progress=progress, retry_failed=retry_failed
-        )
+        try:
+            summary = runner.run(
+                spec, folder, cluster=cluster, workers=workers, progress=progress, retry_failed=retry_failed
+            )
+        except KeyboardInterrupt:
+            click.echo(f"what is done is in {folder}; the same command goes on from there", err=True)
+            raise
     from ..report.page import sweep_page, write_page
 
     summary = {**summary, "made_with": made_with()}

@@ -240,9 +240,9 @@ class FromPrior(Costs):
         level, growth, draft = TRUST.get(method, TRUST[None])
         if drafting_inside(prior):  # its verify holds a draft that is asked for again
             level = max(level, DRAFT_INSIDE)
-        said = f"the prior, {method or 'of unknown origin'}: off by a factor of about {{:.2f}}"
+        said = f"the starting profile, {method or 'of unknown origin'}: off by a factor of about {{:.2f}}"
         basis = [said.format(math.exp(sd)) for sd in (level, growth, draft)]
-        self.unknowns.append(factor("verify level", "verify by the prior's", level, basis[0]))
+        self.unknowns.append(factor("verify level", "verify, times the starting profile's", level, basis[0]))
         self.unknowns.append(factor("verify growth", "its growth with tokens", growth, basis[1]))
         self.unknowns.append(
             factor("verify tilt", f"the growth near {scope.most_decoding} tokens", growth, basis[1])
@@ -250,7 +250,9 @@ class FromPrior(Costs):
         self._ask_overhead()
         if scope.drafters:
             if prior.draft is not None:
-                self.unknowns.append(factor("draft level", "draft by the prior's", draft, basis[2]))
+                self.unknowns.append(
+                    factor("draft level", "draft, times the starting profile's", draft, basis[2])
+                )
                 self.unknowns.append(
                     factor("draft tilt", f"draft at {self.knots[-1]} users beyond that", draft, basis[2])
                 )
@@ -258,7 +260,9 @@ class FromPrior(Costs):
                 self._ask_draft_share()
             self._ask_other_drafters()
         if scope.prefilling and prior.eager is not None:
-            self.unknowns.append(factor("eager", "passes off the graph by the prior's", growth, basis[1]))
+            self.unknowns.append(
+                factor("eager", "passes off the graph, times the starting profile's", growth, basis[1])
+            )
         elif (
             scope.prefilling
             and method in ("measured", "imported")
@@ -269,7 +273,7 @@ class FromPrior(Costs):
             x = float(prior.verify.x[-1])
             slope = (float(prior.verify(x + _FAR)) - float(prior.verify(x / 2))) / (_FAR + x / 2)
             slope = max(slope, 1e-8)
-            self._ask_prompts(slope, slope, "the prior's last slope, give or take as much", slope)
+            self._ask_prompts(slope, slope, "the starting profile's last slope, give or take as much", slope)
 
     def _scaled(self, x: np.ndarray, y: np.ndarray, v: Mapping[str, float]) -> np.ndarray:
         floor = float(self.prior.verify.y[0])

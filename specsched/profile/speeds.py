@@ -134,7 +134,10 @@ def _rows(path: Path) -> list[dict[str, str]]:
     columns = read_columns(path, read_text(path, ProfileError, 64 << 20), ProfileError)
     rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     if not rows:
-        raise ProfileError(f"{path} holds no rows; expected columns concurrency, tok_s_user")
+        raise ProfileError(
+            f"{path} holds no rows; expected CSV with columns concurrency, tok_s_user (a benchmark's "
+            "own result goes to `specsched fit`)"
+        )
     return rows
 
 

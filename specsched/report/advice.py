@@ -19,6 +19,7 @@ def advice_text(document: Row, engines: Sequence[str] = ()) -> str:
     blocks = [
         paragraph(document["headline"]),
         grid(*candidate_rows(document)),
+        *not_searched(document),
         paragraph(schedule_line(document)),
         paragraph(memory_line(document)),
     ]
@@ -47,6 +48,13 @@ def candidate_rows(document: Row) -> tuple[list[str], list[list[str]]]:
             [row["policy"], *users, speed, interval(row["throughput_interval"]), decimal(row["slow_user"])]
         )
     return header, rows
+
+
+def not_searched(document: Row) -> list[str]:
+    """How to read a policy whose capacity nobody searched."""
+    if document["traffic"]["kind"] != "sla" or all(r["capacity"] is not None for r in document["candidates"]):
+        return []
+    return [paragraph("at N: simulated with N users alone; its own capacity was not searched.")]
 
 
 def schedule_line(document: Row) -> str:

@@ -43,7 +43,9 @@ def profile_headline(found: Row) -> str:
     knee, limit = found["knee_tokens"], found["capture_limit"]
     pieces = [
         f"flat to about {count(knee)} tokens" if knee else "without a knee in its range",
-        f"{len(found['cliffs'])} cliffs" if found["cliffs"] else "no cliffs",
+        f"{len(found['cliffs'])} {'cliff' if len(found['cliffs']) == 1 else 'cliffs'}"
+        if found["cliffs"]
+        else "no cliffs",
         f"graphs captured to {count(limit)} tokens" if limit else "no captured sizes",
     ]
     return f"{found['name']}: {', '.join(pieces)}."
@@ -68,7 +70,11 @@ def profile_facts(found: Row) -> list[tuple[str, str]]:
             ("KV memory", f"{count(memory)} tokens{_drafting(found)}" if memory is not None else "not said"),
             (
                 "fit",
-                ", ".join(f"{k} {v}" for k, v in (found["fit"] or {}).items() if not isinstance(v, dict)),
+                ", ".join(
+                    f"{k.replace('_', ' ')} {v:.3g}" if isinstance(v, float) else f"{k.replace('_', ' ')} {v}"
+                    for k, v in (found["fit"] or {}).items()
+                    if not isinstance(v, dict)
+                ),
             ),
         ]
     )

@@ -139,16 +139,21 @@ def hours_blocks(plan: Row) -> list[str]:
 
 def hours_line(found: Row) -> str:
     """The peak's fleet against one that follows, in GPU hours and money."""
+    gpus = "GPU" if found["gpus_peak"] == 1 else "GPUs"
     text = (
-        f"hours: {count(found['gpus_peak'])} GPUs at the peak, {decimal(found['gpus_mean'])} in the mean. "
+        f"hours: {count(found['gpus_peak'])} {gpus} at the peak, {decimal(found['gpus_mean'])} in the mean. "
         "The fleet of the peak takes "
-        f"{found['gpu_hours_peak']:.4g} GPU hours over the arrivals, one that follows "
-        f"them {found['gpu_hours_following']:.4g}: "
+        f"{_figure(found['gpu_hours_peak'])} GPU hours over the arrivals, one that follows "
+        f"them {_figure(found['gpu_hours_following'])}: "
         f"{share(found['saving'])} less"
     )
     if found["cost_peak"] is not None:
-        text += f" ({found['cost_following']:.4g} instead of {found['cost_peak']:.4g})"
+        text += f" ({_figure(found['cost_following'])} instead of {_figure(found['cost_peak'])})"
     return f"{text}; estimated with {found['policy']} for the busiest ten minutes of each."
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000.0 else f"{value:.4g}"
 
 
 def hours_rows(found: Row) -> tuple[list[str], list[list[str]]]:

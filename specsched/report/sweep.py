@@ -39,7 +39,7 @@ def headline(summary: Row) -> str:
     points, failed = summary["points"], summary["failed"]
     return (
         f"{count(points - failed)} of {count(points)} points of {summary['name']} are done "
-        f"({count(summary['already_done'])} were, {count(summary['ran'])} ran now)."
+        f"({count(summary['already_done'])} before, {count(summary['ran'])} ran now)."
     )
 
 

@@ -80,11 +80,16 @@ def portion(workload: Workload, least_seconds: float, most: int) -> Portion:
 def portion_line(document: dict[str, Any]) -> str:
     """One sentence: which window of the arrivals is run, and what share of them it is."""
     return (
-        f"the arrivals are {document['of_requests']:,} over {document['file_seconds'] / 3600.0:.3g} hours "
-        f"({document['rate_of_file']:.3g} requests/s on average): run is their busiest window of "
-        f"{document['window_seconds']:.4g} s, {document['window_start_seconds'] / 3600.0:.3g} hours in, with "
-        f"{document['rate']:.3g} requests/s: {document['share']:.2%} of the requests"
+        f"the arrivals are {document['of_requests']:,} over {_hours(document['file_seconds'])} hours "
+        f"({document['rate_of_file']:.3g} requests/s on average): only their busiest window is simulated, "
+        f"the {document['window_seconds']:.4g} s that begin {_hours(document['window_start_seconds'])} hours "
+        f"in, with {document['rate']:.3g} requests/s and {document['share']:.2%} of the requests"
     )
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / 3600.0
+    return f"{hours:,.0f}" if hours >= 1000.0 else f"{hours:.3g}"
 
 
 def prolonged(workload: Workload, seconds: float, seed: int = 0) -> Workload:

@@ -34,8 +34,8 @@ def read_serve(opened: Opened, hints: Hints) -> tuple[Acceptance, list[str]]:
     where, data = str(opened.path), opened.data
     if data.get(RATES) is None:
         raise FormatError(
-            f"{where}: a benchmark without drafting holds no acceptance; its speeds at several loads make "
-            "the sweep of `specsched profile fit-overhead`"
+            f"{where}: a benchmark without drafting holds no acceptance; `specsched fit` finds step costs "
+            "from its speeds, best beside a run that drafts"
         )
     rates = numbers(data[RATES], f"{where}: {RATES}", positive=False)
     drafts = integer(data.get("spec_decode_num_drafts", 0), f"{where}: spec_decode_num_drafts")

@@ -99,7 +99,7 @@ def _lengths(ask: Ask, chosen: Chosen) -> list[Setting]:
     worth = ask.bench.worth(chosen.advised, _instead(ask, chosen, ask.whole), chosen.users)
     said = "against whole blocks"
     if not isinstance(chosen.policy, Fixed):
-        said = "the most of a request; with the rule below, against whole blocks always"
+        said = "the longest block, trimmed by the rule below, against whole blocks of it untrimmed"
     return [_setting("num_speculative_tokens", str(_most(ask, chosen)), str(ask.block), worth, said)]
 
 
@@ -176,7 +176,7 @@ def _places(ask: Ask, chosen: Chosen) -> Setting:
     places = (seqs, min(many, limit) if limit is not None else many)
     runs = [bench.run(replace(chosen.advised, seqs=n), many) for n in places]
     shares = [share_at(run, ask.sla_tps) for run in runs]
-    said = f"with {many} users, a quarter more than fit: who waits for a place is fast once it has one"
+    said = f"with {many} users, a quarter more than fit: those who waited for a place decode at full speed"
     return _setting("max_num_seqs", value, default, worth_of(SHARE, shares[0], shares[1]), said)
 
 
