@@ -140,7 +140,7 @@ def inspect_profile(profile: StepProfile) -> ProfileInspection:
         "method": profile.provenance.get("method"),
         "source": profile.provenance.get("source"),
         "licence": profile.provenance.get("licence"),
-        "points": len(verify.x),
+        "points": len(verify.x) + (len(profile.eager.x) if profile.eager is not None else 0),
         "tokens": [int(verify.x[0]), int(verify.x[-1] if profile.eager is None else profile.eager.x[-1])],
         "lookup": "captured size" if profile.graph_limit is not None else verify.lookup,
         "decides_by": None if profile.decision is None else profile.decision.label,

@@ -140,8 +140,8 @@ def _bound(searched: list[Searched], leak: LeakDocument | None) -> str:
         systems = sum(row["systems"] for row in searched)
         return f"no leak found in {inputs:,} inputs of {systems:,} systems; beyond them nothing is said"
     return (
-        f"a leak after {inputs:,} inputs; nothing can be left out of it and no value in it be plainer "
-        "without losing it"
+        f"a leak after {inputs:,} inputs, as small as it gets: nothing more can be left out and no value "
+        "made plainer"
     )
 
 

@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -162,7 +163,8 @@ def _attribute(module: str, name: str) -> Any:
         raise PolicyError(f"module {module!r} cannot be imported: {why}; make it importable") from None
     for part in name.split("."):
         if not hasattr(found, part):
-            near = nearest(part, dir(found))
+            own = getattr(found, "__dict__", {})
+            near = nearest(part, [n for n in dir(found) if not isinstance(own.get(n), ModuleType)])
             raise PolicyError(f"module {module!r} has no {name!r};{near} name a function that is in it")
         found = getattr(found, part)
     return found

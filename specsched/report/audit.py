@@ -29,8 +29,9 @@ def leak_text(leak: Mapping[str, Any]) -> str:
     first, other = leak["presents"]
     k, row = leak["position"], leak["request"]
     what = (
-        f"Two presents of request {row} that differ in draft {k} and in what may follow from it. Whether "
-        f"draft {k} is verified must be the same in both: all that is known before it is."
+        f"Two versions of the present step, which differ in draft {k} of request {row} and in what may "
+        f"follow from it. Whether draft {k} is "
+        f"verified must be the same in both: all that is known before it is."
     )
     rows = [
         ("drafts", *(_numbers(each["drafts"]) for each in (first, other))),
@@ -63,10 +64,11 @@ def leak_text(leak: Mapping[str, Any]) -> str:
 def _law(leak: Mapping[str, Any], law: Mapping[str, float]) -> str:
     lengths = [each["length"] >= leak["position"] for each in leak["presents"]]
     if lengths[0] == lengths[1]:
-        return "The policy treats both presents alike: it does not leak here."
+        return "The policy treats both versions alike: it does not leak here."
     return (
-        f"It is not. Where the drafter draws each of the two half of the time and the target has token "
-        f"{law['token']} with probability {law['target']:.2f}, it is served with {law['served']:.2f} (exact)."
+        f"It is not. Where the drafter draws each of the two tokens half of the time and the target "
+        f"has token {law['token']} with probability {law['target']:.2f}, it is served "
+        f"with {law['served']:.2f} (exact)."
     )
 
 

@@ -194,6 +194,6 @@ def marginal_lines(plan: Row) -> list[str]:
     if "last_block_position" in found:
         lines.append(
             f"marginal: the last of the {found['block_size']} positions of a block is worth "
-            f"{found['last_block_position']:.3g} requests/s."
+            f"{found['last_block_position']:.3g} requests/s of the most this fleet carries."
         )
     return lines
