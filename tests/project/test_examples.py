@@ -25,12 +25,12 @@ ROOT = Path(specsched.__file__).parent.parent
 DATA = ROOT / "tests" / "formats" / "data"
 TEXT = "\n".join(p.read_text(encoding="utf-8") for p in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))])
 # An ellipsis or capitals stand for what a reader fills in.
-_PLACEHOLDER = re.compile(r"\.\.\.|\[|\$|\b(IN|OUT|FILE|NAME|MODULE|TIME)\b")
+_PLACEHOLDER = re.compile(r"\.\.\.|\[|\$|\b(IN|OUT|FILE|NAME|MODULE|TIME|GPU|MODEL)\b")
 NOT_HERE = (
     *("drafter", "trace record", "--source compose", "--cluster", "warmup"),
     *("profile --gpu cpu", "profile --gpu h100 --model", "profile --engine", "take=steps"),
-    # Their own tests run them: tests/audit, tests/cli/test_cli_fit.py.
-    *("specsched audit mymodule", "specsched fit"),
+    # Their own tests run them: tests/audit, tests/cli/test_cli_fit.py, tests/project/test_extending.py.
+    *("specsched audit mymodule", "specsched fit", "--policy mine:Policy"),
 )
 # Fewer requests and policies than the example asks for, where it names none: the same path, sooner.
 SOONER = {
