@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import reference
 
 from specsched import schedule
 from specsched.kernels import order
-from tests.support import reference
 
 SIZE = 700
 RNG = np.random.default_rng(5)
