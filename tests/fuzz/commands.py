@@ -63,7 +63,33 @@ def core_cases() -> list[Case]:
     run = "simulate --trace trace.parquet --profile profile.json --requests 6 --workers 1"
     plain_run = f"{run} --policy off --calibration none"
     plan = "plan --trace trace.parquet --profile profile.json --sla 20 --requests 20 --workers 1 --policy off"
+    limited = "--ttft-ms 900 --itl-ms 500@0.9 --e2e-ms 9000"
+    fitted = "fit off.csv --profile profile.json --prompts 8 --policy off"
+    said = "--arm inference_perf.json=off --arm guidellm.yaml:1=off"
+    judged = f"{fitted} --judge inference_perf.json --judge guidellm.yaml {said}"
+    overhead = "profile fit-overhead --profile profile.json --sweep speeds.csv -o out/p.json"
+    advice = (
+        "advise --trace trace.parquet --profile decided.json --calibration none --workers 1 --requests 20"
+    )
     cases = [
+        _case(f"{plain_run.replace('6', '20')} --concurrency 2 {limited} --json", "profile.json"),
+        _case(f"{plan} --rate 2 --calibration none {limited} --json", "profile.json"),
+        _case(f"{run} --policy own_policy:plan --concurrency 2 --calibration none", "trace.parquet"),
+        _case(f"{run.replace('profile.', 'decided.')} --policy lagged:1 --concurrency 2", "decided.json"),
+        _case(f"{run.replace('profile.', 'atom.')} --policy early-stop --concurrency 2", "atom.json"),
+        _case("inspect atom.json --out out"),
+        _case("inspect decided.json --out out"),
+        _case("convert atom.json out/a.json"),
+        _case("convert atom.json out/a.json --hint take=temperatures"),
+        _case("convert aiperf.jsonl out/a.json"),
+        _case("convert aiperf.json out/a.json"),
+        _case(f"{advice} --concurrency 4 --engine sglang --out out", "decided.json"),
+        _case(f"{advice} --sla 20 --json", "trace.parquet"),
+        _case(f"{fitted} --out out", "off.csv"),
+        _case(f"{judged} --json", "inference_perf.json"),
+        _case(f"{judged} --out out", "guidellm.yaml"),
+        _case(f"{overhead} --prompt-tokens 9 --output-tokens 4 --start together", "speeds.csv"),
+        *[_case(f"inspect {seed.name} --json") for seed in corpus.clients() if seed.name != "decided.json"],
         _case("inspect profile.json --out out"),
         _case("inspect calibration.json"),
         _case("inspect acceptance.json --json"),
@@ -127,7 +153,15 @@ def torch_cases() -> list[Case]:
     ]  # fmt: skip
     cases = [_case(evaluate, file, also=also) for file, also in files]
     cases += [_case(f"{record} -o out/t.parquet", file, also=also) for file, also in files]
+    wide = evaluate.replace("--target target", "--target wide").replace("prompts.json", "ids.json")
+    for name in ("eagle", "speculators"):
+        for file in ("config.json", "model.safetensors"):
+            eagle = wide.replace("--drafter drafter", f"--drafter {name}")
+            cases += [_case(line, f"{name}/{file}", also=name) for line in (eagle, f"inspect {name}")]
     cases += [
+        _case(f"{evaluate} --out out", "out/eval.parts/answer-0000001.json", "evaluation"),
+        _case(f"{evaluate} --out out", "out/eval.parts/settings.json", "evaluation"),
+        _case("inspect drafter --json", "drafter/config.json", also="drafter"),
         _case(evaluate.replace("prompts.json", "prompts.jsonl"), "prompts.jsonl"),
         _case(
             evaluate.replace("--target target", "--target sharded"), "sharded/model.safetensors.index.json"
@@ -159,6 +193,12 @@ def build(folder: Path, torch: bool) -> list[Case]:
     (folder / "sweep.toml").write_text(
         'traces = ["trace.parquet"]\nprofiles = ["profile.json"]\npolicies = ["off", "fixed:1"]\n'
         'concurrencies = [1]\n[run]\nrequests = 4\nsla = 20.0\ncalibration = "none"\n'
+    )
+    (folder / "off.csv").write_text(
+        "concurrency,tok_s_user,arm,input_tokens,output_tokens\n1,150,off,9,4\n8,120,off,9,4\n"
+    )
+    (folder / "own_policy.py").write_text(
+        "def plan(confidence, sps, history):\n    return (confidence > 0.5).sum(1)\n"
     )
     cases = core_cases()
     with contextlib.chdir(folder):

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import client_cases
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from profile_cases import small
 
 from specsched import formats
 from specsched.calibration import Calibration, load_calibration
+from specsched.formats.benchmarks import look, read_runs
 from specsched.inspection import inspect_file
 from specsched.profile import load_profile
 from specsched.profile.architecture import find_model
@@ -83,6 +86,63 @@ _MOONCAKE = b"".join(
     b'{"timestamp": %d, "input_length": 6, "output_length": 5}\n' % (i * 300) for i in range(20)
 )
 _SWEEP = b'traces = ["chat"]\npolicies = ["off"]\nconcurrencies = [1]\n[run]\nrequests = 10\nsla = 60.0\n'
+_ATOM = {
+    "version": 1, "identity": {"gpu_name": "AMD Instinct MI355X", "tensor_parallel_size": 8},
+    "draft_width": 3, "max_num_seqs": 4, "sts_temperatures": [1.5, 1.2, 1.1],
+    "sps_table": [200.0, *(200.0 - 5.0 * b for b in range(16))],
+}  # fmt: skip
+_DECIDES = {
+    "tokens": [1, 8, 64], "seconds": [0.005, 0.006, 0.02], "lookup": "floor", "beyond": "clamp",
+    "requests": [1, 4], "request_seconds": [0.001, 0.002],
+}  # fmt: skip
+_SERVE = {
+    "completed": 64, "failed": 0, "max_concurrency": 8, "median_tpot_ms": 9.0, "mean_tpot_ms": 9.0,
+    "output_throughput": 850.0, "total_input_tokens": 640, "total_output_tokens": 1280,
+    "request_throughput": 40.0, "duration": 1.5, "total_token_throughput": 900.0, "request_rate": "inf",
+    "tokenizer_id": "t",
+    "spec_decode_acceptance_rate": 60.0, "spec_decode_per_position_acceptance_rates": [0.7, 0.5],
+    "spec_decode_num_drafts": 600, "spec_decode_draft_tokens": 1200,
+}  # fmt: skip
+
+
+def _lines(rows: list[Any]) -> bytes:
+    return b"".join(_json(row) + b"\n" for row in rows)
+
+
+def _yaml(document: Any) -> bytes:
+    return bytes(yaml.safe_dump(document).encode())
+
+
+def _records() -> list[Any]:
+    """AIPerf's requests, a few of each user, with the engine's counters of accepted drafts."""
+    stats = {
+        "acceptance_histogram": {"0": 20, "1": 30, "2": 10}, "num_spec_tokens": 2, "num_draft_tokens": 120,
+        "num_spec_steps": 60, "num_accepted_draft_tokens": 50,
+    }  # fmt: skip
+    return [row | {"spec_decode_acceptance": stats} for row in client_cases.records()[::20]]
+
+
+def clients() -> list[Seed]:
+    """One run each, as benchmark clients report it; the tables of ATOM and of a scheduler."""
+    counted = {"pooled_spec_decode_acceptance_histogram": {"0": 900, "1": 600, "2": 300}}
+    runs: tuple[Reader, ...] = (read_runs, look)
+    both: tuple[Reader, ...] = (formats.read, inspect_file)
+    return [
+        Seed("aiperf.json", _json(client_cases.aiperf() | counted), (*runs, formats.read)),
+        Seed("aiperf.jsonl", _lines(_records()), (*runs, formats.read)),
+        Seed("guidellm.json", _json(client_cases.guidellm()), runs),
+        Seed("guidellm.yaml", _yaml(client_cases.guidellm(old=True)), runs),
+        Seed("inference_perf.json", _json(client_cases.inference_perf()), runs),
+        Seed("llmd.json", _json(client_cases.llmd_new()), runs),
+        Seed("llmd.yaml", _yaml(client_cases.llmd_old()), runs),
+        Seed("serve.json", _json(_SERVE), runs),
+        Seed("atom.json", _json(_ATOM), (formats.read, _temperatures)),
+        Seed("decided.json", _json(small(scheduler={"table": _DECIDES})), (load_profile, *both)),
+    ]
+
+
+def _temperatures(path: Path) -> Any:
+    return formats.read(path, take="temperatures")
 
 
 def _acceptance() -> bytes:
@@ -137,4 +197,6 @@ def seeds() -> list[Seed]:
         Seed("sweep.toml", _SWEEP, (read_spec,)),
     ]
     foreign = [p for p in sorted(DATA.iterdir()) if p.suffix != ".md"]
-    return own + [Seed(p.name, p.read_bytes(), (*both, *_HINTED.get(p.name, ()))) for p in foreign]
+    return (
+        own + clients() + [Seed(p.name, p.read_bytes(), (*both, *_HINTED.get(p.name, ()))) for p in foreign]
+    )

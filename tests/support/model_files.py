@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import eagle3_files
 import gguf
 import numpy as np
 from click.testing import CliRunner
@@ -31,6 +32,10 @@ def build(folder: Path) -> str:
     save_folder(target, folder / "target")
     save_drafter(make_draft(target, block_size=2), folder / "drafter")
     write_sharded(folder)
+    save_folder(make_target(**eagle3_files.TARGET, eos_token_ids=(1,)), folder / "wide")
+    eagle3_files.written(folder / "eagle", eagle3_files.spec_forge())
+    eagle3_files.written(folder / "speculators", eagle3_files.speculators())
+    (folder / "ids.json").write_text(json.dumps([{"prompt_ids": [5, 6, 7]}]))
     write_gguf(folder / "model.gguf", tokenizer)
     Calibration(np.array([1.1, 0.9]), np.zeros(2)).save(folder / "two.json")
     rows = [{"prompt": "the cat", "domain": "a"}, {"turns": ["sat", "on"]}, {"prompt_ids": [5, 6, 7]}]
@@ -50,6 +55,7 @@ def _broken_off(folder: Path) -> str:
     """A training, a recording and a library of texts as an interrupt leaves them."""
     import pytest
 
+    from specsched.files.parts import PartsFolder
     from specsched.torch_side.recording.parts import Parts
     from specsched.torch_side.training import trainer
 
@@ -65,6 +71,12 @@ def _broken_off(folder: Path) -> str:
     (folder / "recording" / "t.parquet").unlink()
     _done(f"{record} --texts texts/texts -o texts/t.parquet")
     (folder / "texts" / "t.parquet").unlink()
+    evaluate = "drafter eval --target target --drafter drafter --prompts prompts.json --max-tokens 3"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PartsFolder, "remove", lambda _: None)
+        _done(f"{evaluate} --out evaluation")
+    for name in ("eval.json", "report.html"):
+        (folder / "evaluation" / name).unlink()
     return next((folder / "texts" / "texts").iterdir()).name
 
 
