@@ -80,3 +80,7 @@ class PolicyError(SpecschedError):
 
 class FormatError(SpecschedError):
     """Somebody else's file that is unknown, ambiguous or broken."""
+
+
+class UnknownFormat(FormatError):
+    """A file that no reader of another tool's format takes for its own."""

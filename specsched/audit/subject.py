@@ -7,7 +7,7 @@ import copy
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +19,22 @@ from .system import Floats, History, Lengths, Longs, Past, Step, System
 
 SIGNATURE = "policy(confidence, sps, history) -> lengths"
 _ALL_TWICE, _THEN_EVERY = 64, 32  # calls that are made twice: the first ones, then one in so many
+
+
+@contextlib.contextmanager
+def blamed(said: str) -> Iterator[None]:
+    """Within the block, whatever somebody's code raises, an exit too, is a PolicyError: `said`, with the
+    error in the place of `{why}`. Ctrl-C stays what it is."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:
+        try:
+            why = f"{type(e).__name__}: {e}"
+        except Exception:  # its __str__ is somebody's too
+            why = type(e).__name__
+        raise PolicyError(said.replace("{why}", plain(why, 120))) from None
 
 
 class Subject:
@@ -66,13 +82,8 @@ class Subject:
         shown = tuple(step.copy() for step in steps)
         history = History(given[2], given[3], shown)
         at = f"at {_size(system, len(steps))}"
-        try:
+        with blamed(f"{self.name} raised {{why}} {at}; it is called as {SIGNATURE}, for any R and γ >= 1"):
             answer = self.function(given[0], given[1], history)
-        except Exception as e:  # whatever a function of somebody's raises
-            why = plain(f"{type(e).__name__}: {e}", 120)
-            raise PolicyError(
-                f"{self.name} raised {why} {at}; it is called as {SIGNATURE}, for any R and γ >= 1"
-            ) from None
         self.reads_drafts |= history.read_drafts
         pristine = (system.confidence, system.sps, system.ids, system.drafts)
         names = ("confidence", "sps", "history.ids", "history.drafts")
@@ -86,10 +97,8 @@ class Subject:
     def _checked(self, answer: Any, system: System, at: str) -> Lengths:
         requests, block = system.confidence.shape
         wanted = f"return {requests} whole numbers, one a request, each 0..{block}"
-        try:
+        with blamed(f"{self.name} returned no array {at}; {wanted}"):
             lengths = np.asarray(answer)
-        except (TypeError, ValueError):
-            raise PolicyError(f"{self.name} returned no array {at}; {wanted}") from None
         if lengths.shape != (requests,):
             raise PolicyError(f"{self.name} returned shape {lengths.shape} {at}; {wanted}")
         if lengths.dtype.kind not in "iu":
@@ -131,14 +140,15 @@ def found_in_module(module: str, name: str) -> Any:
     if module.endswith(".py"):
         raise PolicyError(f"{spec!r} names a file; name its module: {module.removesuffix('.py')}:{name}")
     found = _attribute(module, name)
-    if hasattr(found, "plan") and isinstance(found, type):
-        try:
+    if isinstance(found, type) and hasattr(found, "plan"):
+        with (
+            blamed(f"{spec} cannot be made without arguments ({{why}}); name an object of it"),
+            contextlib.redirect_stdout(sys.stderr),
+        ):
             found = found()
-        except Exception as e:
-            raise PolicyError(
-                f"{spec} cannot be made without arguments ({plain(str(e), 100)}); name an object of it"
-            ) from None
-    if not hasattr(found, "plan") and not callable(found):
+    with blamed(f"{spec} has a plan that cannot be had ({{why}}); make it a method"):
+        usable = hasattr(found, "plan") or callable(found)
+    if not usable:
         raise PolicyError(f"{spec} is {type(found).__name__}, no function; it must be called as {SIGNATURE}")
     return found
 
@@ -148,21 +158,27 @@ def _attribute(module: str, name: str) -> Any:
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # stdout is the answer
-            found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as e:
+    found: Any = None
+    missing: ModuleNotFoundError | None = None
+    with (
+        contextlib.redirect_stdout(sys.stderr),  # stdout is the answer
+        blamed(f"module {module!r} cannot be imported: {{why}}; make it importable"),
+    ):
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError as e:
+            missing = e
+    if missing is not None:
         what = (
             f"no module {module!r}"
-            if e.name == module
-            else f"module {module!r} needs {e.name!r}, which is not there"
+            if missing.name == module
+            else f"module {module!r} needs {missing.name!r}, which is not there"
         )
-        raise PolicyError(f"{what}; run in the folder that holds it, or set PYTHONPATH") from None
-    except (Exception, SystemExit) as e:
-        why = plain(f"{type(e).__name__}: {e}", 140)
-        raise PolicyError(f"module {module!r} cannot be imported: {why}; make it importable") from None
+        raise PolicyError(f"{what}; run in the folder that holds it, or set PYTHONPATH")
     for part in name.split("."):
-        if not hasattr(found, part):
+        with blamed(f"module {module!r}: {name!r} cannot be had ({{why}}); name a function that is in it"):
+            known = hasattr(found, part)
+        if not known:
             own = getattr(found, "__dict__", {})
             near = nearest(part, [n for n in dir(found) if not isinstance(own.get(n), ModuleType)])
             raise PolicyError(f"module {module!r} has no {name!r};{near} name a function that is in it")

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from ..errors import PolicyError
 from .options import Command, file_option, force_option, json_option
-from .output import echo, print_json, warn, wrote
+from .output import echo, print_json, stdout_kept, warn, wrote
 from .progress import Progress
 from .values import Whole
 
@@ -95,7 +95,7 @@ def audit(
     from ..audit import load
     from ..files.output import write_json
 
-    with Progress("step", workers=False) as progress:
+    with stdout_kept(), Progress("step", workers=False) as progress:
         found = search(load(policy), systems, past, seed, sees_token, progress)
     if as_json:
         print_json(found)
@@ -119,7 +119,8 @@ def _replay(policy: str | None, path: Path, as_json: bool) -> int:
             f"{path} is about {name}, and a file never loads code: name the policy to run, as in "
             f"specsched audit {name} --replay {path}"
         )
-    found, leaks = ask(path, load(name))
+    with stdout_kept():
+        found, leaks = ask(path, load(name))
     shown: dict[str, Any] = {**found}
     if as_json:
         print_json(shown)

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ..errors import SpecschedError
-from .values import Limit, Real, Whole
+from .values import Limit, Real, Whole, milliseconds
 
 if TYPE_CHECKING:
     from ..profile import StepProfile
@@ -96,7 +96,7 @@ sla_option = click.option(
 )
 tpot_option = click.option(
     "--tpot-ms",
-    type=Real(above=0),
+    type=milliseconds(),
     metavar="MS",
     help="The same promise as time per output token: --tpot-ms 20 is --sla 50.",
 )

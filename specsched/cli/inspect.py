@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..errors import SpecschedError
+from ..errors import SpecschedError, UnknownFormat
 from .made_with import made_with
 from .options import Command, check_outputs, file_option, json_option, out_option
 from .output import command_line, echo, print_json, warn, wrote
@@ -41,7 +41,7 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
     model = is_model(file)
     path = Path(file) if model else find(file)
     kind = "drafter" if model else kind_of_file(path)
-    foreign = _foreign(path) if kind is None else None
+    foreign, why = _foreign(path) if kind is None else (None, None)
     runs = _benchmark(path) if kind is None and foreign is None else None
     held: Any
     found: Any
@@ -56,6 +56,8 @@ def inspect(file: str | None, plot: Path | None, as_json: bool, out: Path | None
         found = inspect_object(held)
         note = " ".join(foreign.notes)
         found["warnings"].append(f"{file} was read as {foreign.format}, as `specsched convert` would: {note}")
+    elif why is not None:  # another tool's, recognised and damaged
+        raise why
     else:
         held = load_any(file)
         found = inspect_object(held)
@@ -92,15 +94,18 @@ def _write(held: Any, found: Mapping[str, Any], plot: Path | None, out: Path | N
     return written
 
 
-def _foreign(path: Path) -> Any:
-    """What `specsched convert` reads in a file that is none of ours; None where that is nothing."""
+def _foreign(path: Path) -> tuple[Any, SpecschedError | None]:
+    """(what `specsched convert` reads in a file that is none of ours, why it does not); None and None where
+    no reader knows it."""
     from .. import formats
 
     try:
         found = formats.read(path)
-    except SpecschedError:
-        return None
-    return found if len(found.objects) == 1 else None
+    except UnknownFormat:
+        return None, None
+    except SpecschedError as e:
+        return None, e
+    return (found if len(found.objects) == 1 else None), None
 
 
 def _benchmark(path: Path) -> tuple[Any, Mapping[str, Any]] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,6 +27,11 @@ def printable(text: str) -> str:
 def _written_out(character: str) -> str:
     """`\\n`-like escapes of one character; what separates words in some script stays."""
     return character if unicodedata.category(character) == "Zs" else repr(character)[1:-1]
+
+
+def stdout_kept() -> contextlib.AbstractContextManager[Any]:
+    """Inside the block, what somebody's policy prints goes to stderr: stdout is the answer."""
+    return contextlib.redirect_stdout(sys.stderr)
 
 
 def one_line(text: str) -> str:

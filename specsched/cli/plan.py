@@ -8,6 +8,7 @@ import click
 
 from . import inputs
 from .options import Command, check_outputs, json_option, out_option
+from .output import stdout_kept
 from .progress import Progress, compiling_told
 from .simulate import finish
 from .values import Real, Whole
@@ -87,7 +88,7 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
             workload = None
     from .. import planner
 
-    with compiling_told(), Progress() as progress:
+    with compiling_told(), stdout_kept(), Progress() as progress:
         document = planner.plan(
             given.trace,
             given.profile,

@@ -11,7 +11,7 @@ import click
 from . import inputs
 from .made_with import made_with
 from .options import Command, check_outputs, json_option, out_option
-from .output import command_line, echo, print_json, warn, wrote
+from .output import command_line, echo, print_json, stdout_kept, warn, wrote
 from .progress import Progress, compiling_told
 from .values import Whole, Wholes
 
@@ -95,7 +95,7 @@ def _capacity(ctx: click.Context, options: dict[str, Any]) -> None:
     given = _load(options)
     from .. import planner
 
-    with compiling_told(), Progress() as progress:
+    with compiling_told(), stdout_kept(), Progress() as progress:
         answer = planner.answer(
             given.trace,
             given.profile,
@@ -134,7 +134,7 @@ def _runs(ctx: click.Context, options: dict[str, Any]) -> None:
     given = _load(options)
     from .. import planner
 
-    with compiling_told(), Progress() as progress:
+    with compiling_told(), stdout_kept(), Progress() as progress:
         document = planner.runs(
             given.trace,
             given.profile,

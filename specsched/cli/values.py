@@ -46,6 +46,11 @@ class Real(click.ParamType):  # type: ignore[type-arg]
         return f" {text}" if text else ""
 
 
+def milliseconds() -> Real:
+    """A promised time: what a clock could tell, so that no seconds of it are 0 and no speed is infinite."""
+    return Real(minimum=1e-9, maximum=1e15)
+
+
 @dataclass(frozen=True)
 class Promised:
     """A limit as typed."""
@@ -63,9 +68,11 @@ class Limit(click.ParamType):  # type: ignore[type-arg]
         """Parse the limit, or fail with what is wrong in it."""
         if isinstance(value, Promised):
             return value
-        seconds, at, share = str(value).partition("@")
-        milliseconds = Real(above=0).convert(seconds, param, ctx)
-        return Promised(milliseconds, Real(above=0, maximum=1).convert(share, param, ctx) if at else None)
+        time, at, share = str(value).partition("@")
+        if not time or (at and not share):
+            self.fail(f"{value!r} is not milliseconds, or milliseconds@share: 500, 500@0.99", param, ctx)
+        found = milliseconds().convert(time, param, ctx)
+        return Promised(found, Real(above=0, maximum=1).convert(share, param, ctx) if at else None)
 
 
 class Temperature(Real):

@@ -9,7 +9,7 @@ from ..errors import SpecschedError, plain
 from .strict import DEEPEST
 
 MOST_CHARACTERS = 32 << 20
-_MOST_NODES = 2_000_000  # values, those behind an alias counted as often as they are named
+_MOST_NODES = 200_000  # values, those behind an alias counted as often as they are named: seconds to read
 # A key alone on its line with a nested line below it: no log, no CSV and no event stream has that.
 _BLOCK = re.compile(r"^[A-Za-z_]\w*:[ \t]*(?:#.*)?\r?\n(?:[ \t]+\S|- )", re.MULTILINE)
 _KEY = re.compile(r"[A-Za-z_]\w*:(?:\s|$)")
@@ -33,7 +33,9 @@ def parse_yaml(text: str, where: str, error: type[SpecschedError]) -> Any:
             f"{where} is larger than {MOST_CHARACTERS >> 20} MB, the most that is read as YAML; give a part"
         )
     try:
-        loader = yaml.SafeLoader(text)
+        kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C where it was built so
+        _read_through(yaml, kind, text, where, error)
+        loader = kind(text)
         try:
             node = loader.get_single_node()
             if node is None:
@@ -50,7 +52,23 @@ def parse_yaml(text: str, where: str, error: type[SpecschedError]) -> Any:
     except RecursionError:
         raise error(_deep(where)) from None
     except (ValueError, OverflowError) as e:  # a date or a number that Python has no value for
-        raise error(f"{where}: is not YAML: {plain(str(e), 100)}; correct that value") from None
+        why = "a number of thousands of digits" if "digits" in str(e) else plain(str(e), 100)
+        raise error(f"{where}: is not YAML: {why}; correct that value") from None
+
+
+def _read_through(yaml: Any, kind: Any, text: str, where: str, error: type[SpecschedError]) -> None:
+    """Refuse what is too deep or too much while it is read, before anything is kept of it."""
+    depth = 0
+    for number, event in enumerate(yaml.parse(text, Loader=kind)):
+        opens = isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent)
+        depth += opens - isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent)
+        if depth > DEEPEST:
+            raise error(_deep(where))
+        if number > 2 * _MOST_NODES:  # a list or a mapping is two
+            raise error(
+                f"{where} holds more than {_MOST_NODES:,} values, the most that is read as YAML; give the "
+                "report as JSON"
+            )
 
 
 def _bounded(root: Any, where: str, error: type[SpecschedError]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..calibration import Calibration, load_calibration
-from ..errors import FormatError, nearest
+from ..errors import FormatError, UnknownFormat, nearest
 from ..files.guard import reading
 from ..files.strict import refuse_infinite
 from ..profile import StepProfile, load_profile
@@ -279,7 +279,7 @@ def _read(path: str | os.PathLike[str], hints: dict[str, Any]) -> Converted:
     opened = open_file(path)
     matches = [form for form in FORMATS if form.recognise(opened)]
     if not matches:
-        raise FormatError(_unknown(opened))
+        raise UnknownFormat(_unknown(opened))
     if len(matches) > 1:
         names = " and ".join(form.name for form in matches)
         raise FormatError(

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import kernels, schedule
-from ..audit.subject import found_in_module
+from ..audit.subject import blamed, found_in_module
 from ..audit.system import Floats, History, Longs, Step
-from ..errors import PolicyError, nearest, plain
+from ..errors import PolicyError, nearest
 from ..kernels import state as columns
 from ..schedule import Policy, is_bundled, make
 
@@ -38,33 +38,40 @@ class Own(Policy):
 
     def __init__(self, policy: Any, name: str) -> None:
         self.policy, self.name = policy, name
-        self.drafts = bool(getattr(policy, "drafts", True))  # type: ignore[misc]
-        self.pays_sync = bool(getattr(policy, "pays_sync", False))  # type: ignore[misc]
-        self.engines_own = bool(getattr(policy, "engines_own", False))  # type: ignore[misc]
-        self.weighs_costs = bool(getattr(policy, "weighs_costs", True))  # type: ignore[misc]
-        self.biased = bool(getattr(policy, "biased", False))  # type: ignore[misc]
+        with blamed(
+            f"{name}: what it costs cannot be read ({{why}}); make drafts, pays_sync, ... True or False"
+        ):
+            self.drafts = bool(getattr(policy, "drafts", True))  # type: ignore[misc]
+            self.pays_sync = bool(getattr(policy, "pays_sync", False))  # type: ignore[misc]
+            self.engines_own = bool(getattr(policy, "engines_own", False))  # type: ignore[misc]
+            self.weighs_costs = bool(getattr(policy, "weighs_costs", True))  # type: ignore[misc]
+            self.biased = bool(getattr(policy, "biased", False))  # type: ignore[misc]
 
     def lossless(self, confidence_sees_token: bool = False) -> bool | None:
         return False if self.biased else None
 
     def pass_width(self, block_size: int) -> int:
-        width = self.policy.pass_width(block_size) if isinstance(self.policy, Policy) else 1 + block_size
-        return int(width)
+        if not isinstance(self.policy, Policy):
+            return 1 + block_size
+        with blamed(f"{self.name}: pass_width() raised {{why}}; return 1..{1 + block_size}"):
+            width = int(self.policy.pass_width(block_size))
+        if not 1 <= width <= 1 + block_size:
+            raise PolicyError(f"{self.name}: pass_width() returned {width}; return 1..{1 + block_size}")
+        return width
 
     def caller(self, minimum_gain: float) -> _Caller:
         """A fresh copy of the policy for one engine; what it decides trimming by is the profile's."""
         if not isinstance(self.policy, Policy) and not hasattr(self.policy, "plan"):
             return _Caller(self.name, _of_function(self.policy))
-        try:
+        with blamed(
+            f"{self.name} cannot be copied ({{why}}): every engine of a run gets a copy of its own; keep "
+            "nothing in it that copy.deepcopy refuses"
+        ):
             fresh = copy.deepcopy(self.policy)
-        except Exception as e:
-            raise PolicyError(
-                f"{self.name} cannot be copied ({_why(e)}): every engine of a run gets a copy of its own; "
-                "keep nothing in it that copy.deepcopy refuses"
-            ) from None
         if not isinstance(fresh, Policy):
             return _Caller(self.name, lambda c, sps, ids: fresh.plan(c, sps, ids=ids))
-        fresh.reset()
+        with blamed(f"{self.name}: reset() raised {{why}}; it is called before a run"):
+            fresh.reset()
         if fresh.minimum_gain is None:
             fresh.minimum_gain = minimum_gain
         return _Caller(self.name, lambda c, sps, ids: fresh.plan(c, sps, ids=ids), fresh)
@@ -88,31 +95,32 @@ class _Caller:
         """
         requests, block = confidence.shape
         drafted = np.ones(requests, np.bool_)
-        try:
+        raised = (
+            f"{self.name} raised {{why}} with {requests} requests and blocks of {block}; it is called as "
+            f"{CALLED}"
+        )
+        with blamed(raised):
             if self.policy is not None:
                 drafted = np.array(self.policy.drafting(requests, block, sps, idle), np.bool_)
                 self.policy.pace(speed.copy())
-            answer = self.plan(confidence, sps, ids)
-            lengths = self._checked(answer, drafted, requests, block)
-            accepted = np.minimum(lengths, outcome).astype(np.int32)
+            answer = np.asarray(self.plan(confidence, sps, ids))
+        if isinstance(self.plan, _OfFunction) and self.plan.read_drafts:
+            raise PolicyError(
+                f"{self.name} reads history.drafts, and a trace holds no tokens: it cannot be simulated"
+            )
+        lengths = self._checked(answer, drafted, requests, block)
+        accepted = np.minimum(lengths, outcome).astype(np.int32)
+        with blamed(raised):
             if self.policy is not None:
                 self.policy.settle(accepted)
             elif isinstance(self.plan, _OfFunction):
                 self.plan.settle(lengths, accepted)
-        except PolicyError:
-            raise
-        except Exception as e:  # whatever somebody's policy raises
-            raise PolicyError(
-                f"{self.name} raised {_why(e)} with {requests} requests and blocks of {block}; it is called "
-                f"as {CALLED}"
-            ) from None
         return lengths, drafted
 
     def _checked(
-        self, answer: Any, drafted: NDArray[np.bool_], requests: int, block: int
+        self, lengths: NDArray[Any], drafted: NDArray[np.bool_], requests: int, block: int
     ) -> NDArray[np.int32]:
         wanted = f"return {requests} whole numbers, one a request, each 0..{block}"
-        lengths = np.asarray(answer)
         if lengths.shape != (requests,) or lengths.dtype.kind not in "iu":
             raise PolicyError(
                 f"{self.name} returned {lengths.dtype} of shape {lengths.shape} for {requests} requests; "
@@ -134,13 +142,13 @@ class _OfFunction:
     def __init__(self, function: Callable[[Floats, Floats, History], Any]) -> None:
         self.function = function
         self.steps: deque[Step] = deque(maxlen=KEPT)
+        self.read_drafts = False
         self.present: tuple[Longs, Floats] = (np.empty(0, np.int64), np.empty((0, 0)))
 
     def __call__(self, confidence: Floats, sps: Floats, ids: Longs) -> Any:
         history = History(ids, np.full(confidence.shape, -1, np.int64), tuple(self.steps))
         answer = self.function(confidence, sps, history)
-        if history.read_drafts:
-            raise PolicyError("it reads history.drafts, and a trace holds no tokens: it cannot be simulated")
+        self.read_drafts |= history.read_drafts
         self.present = ids, confidence
         return answer
 
@@ -151,10 +159,6 @@ class _OfFunction:
 
 def _of_function(function: Callable[[Floats, Floats, History], Any]) -> _OfFunction:
     return _OfFunction(function)
-
-
-def _why(error: Exception) -> str:
-    return plain(f"{type(error).__name__}: {error}", 120)
 
 
 def policy_of(policy: str | Policy | Any, block_size: int) -> Policy:

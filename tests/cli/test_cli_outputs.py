@@ -287,3 +287,62 @@ def test_one_interrupt_ends_what_never_hands_control_back() -> None:
     assert run.returncode == 130
     assert "interrupted" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["simulate", *LOAD[:4], "--profile", "profile.json", "--concurrency", "2", "--calibration", "none"],
+        [
+            "plan",
+            *LOAD[:4],
+            "--profile",
+            "profile.json",
+            "--sla",
+            "20",
+            "--rate",
+            "1",
+            "--calibration",
+            "none",
+        ],
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_a_policy_prints_is_no_part_of_the_answer(folder: Path, words: list[str]) -> None:
+    (folder / "talking.py").write_text(
+        "print('imported')\n\ndef plan(confidence, sps, history):\n    print('planned')\n"
+        "    return (confidence > 0.5).sum(1)\n"
+    )
+    sys.modules.pop("talking", None)
+    done = run(*words, "--workers", "1", "--policy", "talking:plan", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["schema"].startswith("specsched/")
+    assert "imported" in done.stderr
+    assert "planned" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--ttft-ms", "--itl-ms", "--e2e-ms", "--tpot-ms"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e-323", "1e308", "", "x"])
+def test_times_that_no_clock_tells_are_refused_by_their_option(folder: Path, option: str, value: str) -> None:
+    """A number of milliseconds so small that it is no seconds at all was refused by a name nobody typed."""
+    sla = [] if option == "--tpot-ms" else ["--sla", "20"]
+    done = run("simulate", *LOAD, "--profile", "profile.json", *sla, option, value)
+    assert done.exit_code == 2
+    assert option in done.stderr
+
+
+@pytest.mark.parametrize("value", ["5@", "@", "@0.5", "5@0", "5@1.1", "5@nan", "5@0.5@0.5"])
+def test_shares_of_limits_are_refused_by_their_option(folder: Path, value: str) -> None:
+    done = run("plan", *LOAD, "--profile", "profile.json", "--sla", "20", "--rate", "1", "--e2e-ms", value)
+    assert done.exit_code == 2
+    assert "--e2e-ms" in done.stderr
+
+
+def test_inspect_says_what_is_wrong_with_another_tools_file(folder: Path) -> None:
+    """Not that it is none of ours, where a reader knows it."""
+    (folder / "atom.json").write_text(
+        json.dumps({"sps_table": [200.0] * 9, "sts_temperatures": [1.0], "draft_width": 3})
+    )
+    done = run("inspect", "atom.json")
+    assert done.exit_code == 2
+    assert "atom.json: 1 temperatures for a draft_width of 3" in done.stderr

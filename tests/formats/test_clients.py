@@ -330,3 +330,40 @@ def test_speeds_of_a_table_that_cannot_be_of_one_run(tmp_path: Path, user: float
     path.write_text(f"arm,concurrency,tok_s_user,tok_s_total\noff,16,{user},1365.3\n")
     with pytest.raises(FormatError, match=said):
         read_runs(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a:\n" + "  - {b: 1, c: [1, 2, 3]}\n" * 100_000, "holds more than"),
+        ("a:\n" + "".join(f"  k{i}: {i}\n" for i in range(250_000)), "holds more than"),
+        ("a:\n  b: " + "[" * 900 + "]" * 900, "nested more than"),
+        ("a:\n  b: " + "9" * 5000, "a number of thousands of digits"),
+    ],
+)
+def test_yaml_without_end_is_refused_before_it_is_kept(tmp_path: Path, text: str, said: str) -> None:
+    """Bounded by what is read, not by what its size allows: a few MB of YAML took minutes."""
+    path = tmp_path / "report.yaml"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=said) as refused:
+        look(path)
+    assert "report.yaml" in str(refused.value)
+
+
+@pytest.mark.parametrize("key", ["9" * 5000, "\u0663", "03", "129", "-1", "1.0"])
+def test_histograms_have_plain_counts_of_drafts_for_keys(tmp_path: Path, key: str) -> None:
+    """ "03" beside "3" would take its place in silence."""
+    path = tmp_path / "aiperf.json"
+    path.write_text(
+        json.dumps(cases.aiperf() | {"pooled_spec_decode_acceptance_histogram": {"3": 1, key: 2}})
+    )
+    with pytest.raises(FormatError, match="its keys must be numbers of accepted drafts, 0 to 128"):
+        read_runs(path)
+
+
+def test_no_figure_of_a_benchmark_is_beyond_all_measure(tmp_path: Path) -> None:
+    path, report = tmp_path / "aiperf.json", cases.aiperf()
+    report["output_sequence_length"]["avg"] = 1e299
+    path.write_text(json.dumps(report))
+    with pytest.raises(FormatError, match=r"output_sequence_length\.avg: 1e\+299 is out of range"):
+        read_runs(path)

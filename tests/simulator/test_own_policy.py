@@ -177,6 +177,72 @@ class Uncopied(Plain):
         raise TypeError("no")
 
 
+class Rude(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Odd(BaseException):
+    pass
+
+
+def _raiser(error: BaseException, where: str = "plan") -> Own:
+    """A policy in which one method raises, as somebody's own may."""
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error
+
+    kind: Any = type("Theirs", (schedule.Lagged,), {})
+    made = kind()  # which calls reset() itself
+    setattr(kind, where, fails)
+    return Own(made, "their:Policy")
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), Rude(), Odd()], ids=repr)
+@pytest.mark.parametrize(
+    "where", ["plan", "drafting", "pace", "settle", "reset", "__deepcopy__", "pass_width"]
+)
+def test_no_code_of_a_policy_ends_a_run_but_in_a_sentence(error: BaseException, where: str) -> None:
+    """An exit of somebody's own would end the command with code 0 and no answer."""
+    policy = _raiser(error, where)
+    with pytest.raises(PolicyError, match=f"their:Policy.*{type(error).__name__}"):
+        policy.pass_width(3) if where == "pass_width" else run(policy)
+
+
+def test_ctrl_c_in_a_policy_stays_ctrl_c() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(_raiser(KeyboardInterrupt()))
+
+
+@pytest.mark.parametrize("width", [0, -5, 5, 10**12])
+def test_a_pass_has_an_anchor_and_no_more_than_a_block(width: int) -> None:
+    policy = Own(type("Wide", (schedule.Lagged,), {"pass_width": lambda *_: width})(), "their:Wide")
+    with pytest.raises(PolicyError, match=f"returned {width}; return 1..4"):
+        policy.pass_width(3)
+
+
+def test_flags_that_are_no_truth_are_refused() -> None:
+    with pytest.raises(PolicyError, match="their:Flags: what it costs cannot be read"):
+        Own(type("Flags", (Plain,), {"drafts": np.ones(3)})(), "their:Flags")
+
+
+MODULES = {
+    "theirs_exits": "raise SystemExit(0)",
+    "theirs_raises": "class Odd(BaseException): pass\nraise Odd",
+    "theirs_needs": "import nosuch_module_at_all",
+    "theirs_lazy": "def __getattr__(name):\n    raise SystemExit(0)",
+    "theirs_makes": "class Policy:\n    def __init__(self): raise SystemExit(0)\n    plan = 0",
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_that_end_the_process_are_told(tmp_path: Path, monkeypatch: Any, name: str) -> None:
+    (tmp_path / f"{name}.py").write_text(MODULES[name])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(PolicyError, match=f"{name}.*cannot be|{name}.*is not there"):
+        taken(f"{name}:Policy", 3)
+
+
 def tokens(confidence: Any, sps: Any, history: Any) -> Any:
     return history.drafts[:, 0] * 0
 

@@ -230,7 +230,7 @@ def _histogram(given: Any, at: str) -> np.ndarray:
     """float64[n]: entry j the steps that accepted j drafts; keys are numbers as texts."""
     held = mapping(given, at)
     keys = [str(key) for key in held]
-    if not keys or not all(key.isdecimal() and int(key) < _MOST for key in keys):
+    if not keys or not set(keys) <= {str(j) for j in range(_MOST)}:
         raise FormatError(f"{at}: its keys must be numbers of accepted drafts, 0 to {_MOST - 1}")
     counts = np.zeros(max(2, 1 + max(map(int, keys))))
     counts[[int(key) for key in keys]] = numbers(list(held.values()), at, positive=False)

@@ -11,6 +11,7 @@ from ..values import mapping, number
 TOLERATED = 0.02  # share of requests that may fail before a run's speeds are those of a broken run
 _SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _RATES = ("tokens/s", "tokens/sec", "tokens/second")
+_MOST = 1e15  # of any figure: beyond it no number of a benchmark is one
 _FAR = 3.0  # times of one request that differ by more than this factor are not in one unit
 
 
@@ -28,7 +29,7 @@ def value(data: Mapping[str, Any] | None, names: tuple[str, ...], where: str) ->
     """The first of these statistics that is there, a number of at least 0."""
     for name in names:
         if data is not None and data.get(name) is not None:
-            return number(data[name], f"{where}.{name}")
+            return number(data[name], f"{where}.{name}", most=_MOST)
     return None
 
 
