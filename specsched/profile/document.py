@@ -40,6 +40,7 @@ CATCH_UP = 0.0104
 
 # Bounds no machine reaches: beyond them the unit or the file is wrong, and sums of costs would lose meaning.
 MOST_SECONDS = 3600.0
+LEAST_SECONDS = 1e-100  # above 0: what is less has no reciprocal worth the name
 MOST_TOKENS = 2**31 - 1
 MOST_KV_TOKENS = 10**12
 MOST_COUNTS = {
@@ -66,7 +67,7 @@ def read_curve(read: Reader, key: str, axis: str, least: int, beyond: str = "slo
     if key != "verify" and block.document.get(axis) == [] and block.document.get("seconds") == []:
         return None
     x = block.rising(axis, least, MOST_KV_TOKENS if axis == "kv_tokens" else MOST_TOKENS)
-    y = block.numbers("seconds", most=MOST_SECONDS)
+    y = _seconds(block, "seconds")
     if len(x) != len(y):
         raise block.fail(
             "seconds", f"has {len(y)} entries and {axis} has {len(x)}; each point needs one of both"
@@ -75,6 +76,16 @@ def read_curve(read: Reader, key: str, axis: str, least: int, beyond: str = "slo
     y.setflags(write=False)
     lookup = block.text("lookup", "linear", LOOKUPS) if key == "verify" else "linear"
     return Curve(x, y, lookup, block.text("beyond", beyond, BEYONDS))
+
+
+def _seconds(block: Reader, key: str) -> np.ndarray:
+    """Times, each 0 or one of which there are finitely many a second."""
+    values: np.ndarray = block.numbers(key, most=MOST_SECONDS)
+    tiny = np.flatnonzero((values > 0.0) & (values < LEAST_SECONDS))
+    if tiny.size:
+        i = int(tiny[0])
+        raise block.fail(f"{key}[{i}]", f"is {values[i]:g}; that is no time: give 0, or check the number")
+    return values
 
 
 def points(curve: Curve, axis: str) -> dict[str, Any]:
@@ -125,6 +136,8 @@ def read_decision(scheduler: Reader) -> Decision | None:
         return None
     block.only(("tokens", "seconds", "lookup", "beyond", "requests", "request_seconds"))
     lookup, beyond = block.text("lookup", "linear", LOOKUPS), block.text("beyond", "clamp", BEYONDS)
+    if block.has("request_seconds") and not block.has("requests"):
+        raise block.fail("request_seconds", "is given without requests; give both, or neither")
     tokens = _table_curve(block, "tokens", "seconds", lookup, beyond)
     requests = (
         _table_curve(block, "requests", "request_seconds", "linear", "clamp")
@@ -138,7 +151,7 @@ def read_decision(scheduler: Reader) -> Decision | None:
 
 
 def _table_curve(block: Reader, axis: str, seconds: str, lookup: str, beyond: str) -> Curve:
-    x, y = block.rising(axis, 1, MOST_TOKENS), block.numbers(seconds, most=MOST_SECONDS)
+    x, y = block.rising(axis, 1, MOST_TOKENS), _seconds(block, seconds)
     if len(x) != len(y):
         raise block.fail(
             seconds, f"has {len(y)} entries and {axis} has {len(x)}; each point needs one of both"

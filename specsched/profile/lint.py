@@ -89,7 +89,9 @@ def _leap(curve: Curve) -> int | None:
 
 
 def _times(a: float, b: float) -> str:
-    return f"{a / b:.0f} times" if a > b else f"1/{b / a:.0f}"
+    ratio = max(a, b) / min(a, b)
+    shown = f"{ratio:.0f}" if ratio < 1e9 else f"{ratio:.3g}"
+    return f"{shown} times" if a > b else f"1/{shown}"
 
 
 def _shape(profile: StepProfile) -> Iterator[str]:

@@ -114,3 +114,17 @@ def test_policies_of_this_package_decide_by_the_costs(probed: StepProfile) -> No
             for p in (probed, costs)
         ]
         assert (of[0] == of[1]) == same, policy
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"seconds": [0.005, 1e-320, 0.02]}, r"scheduler\.table\.seconds\[1\] is 1e-320|9\.99989e-321"),
+        ({"request_seconds": [0.001]}, "request_seconds is given without requests"),
+    ],
+)
+def test_tables_of_no_time_or_of_half_a_term_are_refused(change: dict[str, Any], said: str) -> None:
+    """A denormal second overflows every speed made of it, in silence."""
+    table = {"tokens": [1, 8, 64], "seconds": [0.005, 0.006, 0.02]} | change
+    with pytest.raises(ProfileError, match=said):
+        StepProfile.from_dict(small(scheduler={"table": table}))
