@@ -70,7 +70,7 @@ def test_bad_temperatures_are_refused(tmp_path, document, match):
         formats.read(path)
 
 
-ATOM = {
+ATOM: dict[str, Any] = {
     "version": 1,
     "identity": {"gpu_name": "AMD Instinct MI355X", "tensor_parallel_size": 8},
     "draft_width": 3,

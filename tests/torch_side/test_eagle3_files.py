@@ -208,7 +208,7 @@ def test_what_is_its_own_is_counted_and_told_apart(tmp_path: Path, target: Any) 
 def test_inspect_says_what_the_folder_holds(tmp_path: Path, target: Any, name: str) -> None:
     config, layers = LAYOUTS[name]
     tensors = tensors_of(config, embedding=True)
-    found = inspect_file(written(tmp_path, config, tensors))
+    found: Any = inspect_file(written(tmp_path, config, tensors))
     jsonschema.Draft202012Validator(shipped("inspection")).validate(json.loads(json.dumps(found)))
     drafter = load_drafter(tmp_path, target)
     assert found["parameters"] == sum(t.numel() for t in tensors.values() if t.is_floating_point())
@@ -231,7 +231,7 @@ def test_inspect_refuses_what_loading_refuses(tmp_path: Path) -> None:
     written(tmp_path / "a", spec_forge(intermediate_size=21), tensors_of(spec_forge()))
     with pytest.raises(FormatError, match=r"config says \[21, 16\]"):
         inspect_file(tmp_path / "a")
-    made = inspect_file("tiny-eagle3")
+    made: Any = inspect_file("tiny-eagle3")
     assert (made["layout"], made["holds"], made["features"]) == ("DeepSpec", [], [0, 1, 2])
     with pytest.raises(FormatError, match="is it a target model's folder"):
         inspect_file("tiny-target")
