@@ -24,7 +24,7 @@ ENGINES = ("vllm", "sglang", "trtllm")
     inputs.tpot_option,
     inputs.fraction_option,
     click.option(
-        "--concurrency", type=Whole(1, 10**6), metavar="N", help="Instead of an SLA: users of one engine."
+        "--concurrency", type=Whole(1, 10**5), metavar="N", help="Instead of an SLA: users of one engine."
     ),
     click.option(
         "--rate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ class Arm(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--users", type=Whole(1, 10**6), metavar="N", help="Users at once, where files do not say.")
 @click.option("--prompt-tokens", type=Whole(0, 10**7), metavar="N", help="Prompts, where files do not say.")
-@click.option("--output-tokens", type=Whole(2, 10**7), metavar="N", help="Outputs, where files do not say.")
+@click.option("--output-tokens", type=Whole(2, 2**20), metavar="N", help="Outputs, where files do not say.")
 @click.option("--prompts", type=Whole(1, 10**7), metavar="N", help="Requests of a run. [default: 8 a user]")
 @click.option("--block-size", type=Whole(1, 127), metavar="K", help="Drafts, where files do not say.")
 @click.option(
@@ -179,6 +180,7 @@ def _read(
     """(runs to fit, runs to judge by)."""
     from ..formats.benchmarks import read_runs
 
+    _refuse_repeated(runs, judges)
     fitted: list[Measured] = []
     unseen: list[Measured] = []
     for paths, into in ((runs, fitted), (judges, unseen)):
@@ -189,13 +191,24 @@ def _read(
     found = [*fitted, *unseen]
     same = sorted({run.source for run in fitted} & {run.source for run in unseen})
     if same:
-        raise SpecschedError(f"{same[0]} is fitted and judged by; judge a fit by runs that it did not see")
+        raise SpecschedError(f"{same[0]} is a run of two files of one name; rename one of them")
     known = {name for run in found for name in (run.arm, run.source, run.file)}
     for name, policy in arms.items():
         if name not in known and policy != "skip":
             shown = ", ".join(sorted({str(r.arm or r.source) for r in found}))
             raise SpecschedError(f"--arm {name}={policy}: no arm or file of that name; there are {shown}")
     return fitted, unseen
+
+
+def _refuse_repeated(runs: tuple[str, ...], judges: tuple[str, ...]) -> None:
+    """A file twice would count twice, and one that is fitted is no judge."""
+    fitted, judged = ([os.path.realpath(path) for path in paths] for paths in (runs, judges))
+    for path, real in zip(judges, judged, strict=True):
+        if real in fitted:
+            raise SpecschedError(f"{path} is fitted and judged by; judge a fit by runs that it did not see")
+    for path, real in zip((*runs, *judges), (*fitted, *judged), strict=True):
+        if (*fitted, *judged).count(real) > 1:
+            raise SpecschedError(f"{path} is given twice; give every file once")
 
 
 def _prior(options: dict[str, Any]) -> StepProfile | None:

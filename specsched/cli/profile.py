@@ -250,7 +250,7 @@ def _finish(made: StepProfile, output: Path | None, as_json: bool, out: Path | N
 )
 @click.option(
     "--output-tokens",
-    type=Whole(2, 10**7),
+    type=Whole(2, 2**20),
     metavar="N",
     help="Output of the sweep's requests. [default: its column output_tokens]",
 )

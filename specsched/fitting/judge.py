@@ -71,6 +71,8 @@ def _predicted(found: Fit, run: Measured) -> dict[str, float]:
     ]
     if not texts and run.text is not None:
         raise SpecschedError(f"{run.source}: no fitted run drafted on text {run.text!r}; fit one as well")
+    if not texts and found.laid.texts == {}:
+        raise SpecschedError(f"{run.source}: it drafted, and no run drafted that was fitted; fit one as well")
     return found.predict(str(run.policy), setting, texts[0] if texts else None)
 
 

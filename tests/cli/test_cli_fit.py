@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -123,10 +124,26 @@ def test_without_a_beginning_it_says_what_would_settle_it(folder: Path) -> None:
     assert fit("table.json").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["off.json", "./off.json"], "./off.json is given twice|off.json is given twice"),
+        (["off.json", "--judge", "./off.json"], "did not see"),
+        (["off.json", "--judge", "other/off.json"], "two files of one name; rename one"),
+    ],
+)
+def test_no_file_counts_twice(folder: Path, words: list[str], said: str) -> None:
+    Path("other").mkdir()
+    Path("other/off.json").write_text(Path("off.json").read_text())
+    told = fit(*words, "--profile", "table.json")
+    assert told.exit_code == 2
+    assert re.search(said, told.output)
+
+
 def test_a_fit_is_judged_by_a_file_it_did_not_see(folder: Path) -> None:
     told = fit("off.json", "--profile", "table.json", "--judge", "k3.json", "--json")
     assert told.exit_code == 2  # nothing fitted was drafted
-    assert "no run drafted" in told.output
+    assert "k3.json: it drafted, and no run drafted" in told.output
     Path("k3b.json").write_text(json.dumps(serve(run(TRUE, "fixed:3", 4))))
     told = fit("off.json", "k3.json", "--profile", "table.json", "--judge", "k3b.json", "--json")
     assert told.exit_code == 0, told.output
