@@ -272,7 +272,7 @@ def _lint_trace(trace: Trace, positions: list[dict[str, Any]]) -> list[str]:
             f"position {rare[0]} was accepted {count} times in {len(trace)} rows: too few to judge it"
         )
     off = [p for p in positions if p["ece_before"] > 3.0 * p["noise_floor"]]
-    if off:
+    if off and trace.metadata.get("provenance", {}).get("method") != "synthetic":
         worst = max(off, key=lambda p: p["ece_before"])
         found.append(
             f"raw confidences are miscalibrated: ECE {worst['ece_before']:.3f} at position "

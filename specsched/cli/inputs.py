@@ -122,6 +122,9 @@ promise_group = (
 )
 
 
+SHORTEST_TPOT_MS = 0.1  # no engine writes 10,000 tokens a second to one user
+
+
 def speed(options: dict[str, Any]) -> None:
     """Make `--tpot-ms` the SLA in `options`; refused beside `--sla`."""
     milliseconds = options.pop("tpot_ms")
@@ -129,6 +132,11 @@ def speed(options: dict[str, Any]) -> None:
         if options["sla"] is not None:
             raise click.UsageError("--sla and --tpot-ms say the same promise in two ways; give one of them")
         options["sla"] = 1000.0 / milliseconds
+        if milliseconds < SHORTEST_TPOT_MS:
+            raise click.UsageError(
+                f"--tpot-ms {milliseconds:g} is {options['sla']:,.0f} tokens/s for every user, which no "
+                "engine serves; give milliseconds, not seconds"
+            )
 
 
 def promise(options: dict[str, Any]) -> None:

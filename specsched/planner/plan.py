@@ -134,7 +134,8 @@ def plan(
     asked = rate if rate is not None else workload.rate
     document = _document(given, traffic, fleets, rows, asked, gpu_cost)
     document["portion"] = part
-    document["warnings"] = once(said, document["warnings"])
+    # What was read of the file decides the rest, its unit above all.
+    document["warnings"] = once(workload.warnings, said, document["warnings"])
     best = document["recommended"]
     if best is not None:
         row, fleet = next(pair for pair in zip(rows, fleets, strict=True) if pair[0]["policy"] == best)

@@ -59,6 +59,7 @@ def runs(
     said: list[str] = []
     if workload is not None and workload.recorded:
         workload, part, said = portion(workload, 0.0, max(requests, LONGEST))
+    read = workload.warnings if workload is not None else []  # its unit decides the rest
     loads: list[int | None] = [None] if workload is not None else list(concurrency or ())
     if not given.prefill_asked:
         given, first = settle(given, _load(given, workload, loads, requests, seed))
@@ -114,7 +115,7 @@ def runs(
         "sla_tps": sla_tps,
         "limits": cast(LimitsStated, limits.document()),
         "calibration": given.note,
-        "warnings": once(said, input_warnings(given), *(result.warnings for _, result in done)),
+        "warnings": once(read, said, input_warnings(given), *(result.warnings for _, result in done)),
         "not_modelled": left_out(settings),
         "runs": [row for row, _ in done],
         "about": about(given.trace, given.profile),

@@ -404,3 +404,7 @@ def test_progress_writes_plain_lines_where_there_is_no_terminal(
     with Progress() as progress:
         progress(1, None, "lagged:2")
     assert capsys.readouterr().err == "1 run, 16 s: lagged:2\n"
+
+
+def test_a_pause_of_seconds_given_as_milliseconds_is_refused() -> None:
+    refused(run("simulate", "--trace", "chat", "--tpot-ms", "0.0125"), "80,000 tokens/s", "milliseconds")
