@@ -87,6 +87,7 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
             rate, burstiness = workload.metadata["rate"], workload.metadata["burstiness"]
             workload = None
     from .. import planner
+    from ..planner.plan import headline
 
     with compiling_told(), stdout_kept(), Progress() as progress:
         document = planner.plan(
@@ -111,4 +112,5 @@ def plan(ctx: click.Context, /, **options: Any) -> None:
         )
     if options["currency"]:
         document["currency"] = options["currency"]
+        document["headline"] = headline(document)
     finish(ctx, given, document, "plan", options)

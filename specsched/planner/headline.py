@@ -46,9 +46,7 @@ def headline(document: Answer) -> str:
     if best["capacity_interval"][0] <= off["capacity_interval"][1]:
         if best["binds"] in ("memory", "ladder") and off["binds"] == best["binds"]:
             return f"{carries}{tie}, as many as without drafting, but {_faster(best, off)}."
-        return (
-            f"{carries}{tie}, within the noise of drafting nothing ({off['capacity']}): drafting may not pay."
-        )
+        return f"{carries}{tie}; without drafting {off['capacity']}, within the noise: drafting may not pay."
     times = best["capacity"] / off["capacity"]
     return f"{carries}{tie}, {times:.2f} times as many as without drafting ({off['capacity']})."
 

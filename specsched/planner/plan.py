@@ -390,5 +390,6 @@ def headline(document: Plan) -> str:
     elif off is not None and off is not best:
         text += f"; without drafting {off['gpus']}"
     if "cost_per_million_tokens" in best:
-        text += f"; {best['cost_per_million_tokens']:.3g} per million output tokens"
+        money = f" {document['currency']}" if "currency" in document else ""
+        text += f"; {best['cost_per_million_tokens']:.3g}{money} per million output tokens"
     return text + "."

@@ -210,8 +210,10 @@ def test_plan_counts_gpus_and_their_cost(folder: Path) -> None:
         "2.5",
     ]
     few = ["--policy", "off", "--policy", "fixed:3"]
-    result = answered(*words, *few, "--out", "plan")
-    assert "need 1 GPU" in result.stdout.split("\n\n")[0]
+    result = answered(*words, *few, "--out", "plan", "--currency", "EUR")
+    concluded = " ".join(result.stdout.split("\n\n")[0].split())
+    assert "need 1 GPU" in concluded
+    assert " EUR per million output tokens" in concluded
     assert "marginal: " in result.stdout
     assert sorted(path.name for path in (folder / "plan").iterdir()) == [
         "plan.json",
