@@ -16,6 +16,14 @@ from ..drafter.base import Drafter
 from .engine import Output, Request, Round
 
 NAMES = r"answer-\d{7,}\.json"
+_LARGEST = 3.5e38  # a score is a float32
+
+
+def _whole(value: Any) -> int:
+    """A count or a token, as it was written: no text, no fraction, no truth."""
+    if type(value) is not int or not 0 <= value < 2**31:
+        raise ValueError("an entry that is no whole number")
+    return value
 
 
 class Answers:
@@ -35,19 +43,36 @@ class Answers:
             return None
         with damaged(path, SpecschedError, "delete it, and its request is answered again"):
             read = Reader(read_json(path, SpecschedError), str(path), SpecschedError)
-            ids = [int(token) for token in read.numbers("output_ids")]
-            return Output(request, ids, [self._round(one) for one in read.document["rounds"]])
+            read.numbers("output_ids")
+            ids = [_whole(token) for token in read.document["output_ids"]]
+            if len(ids) > request.max_tokens:
+                raise ValueError("more tokens than were asked for")
+            rounds = read.document["rounds"]
+            if not isinstance(rounds, list):
+                raise ValueError("rounds that are no list")
+            return Output(request, ids, self._rounds(rounds, ids))
+
+    def _rounds(self, rounds: list[Any], ids: list[int]) -> list[Round]:
+        """The rounds, each behind the one before it, whose accepted drafts are the answer's tokens."""
+        made, begins = [self._round(one) for one in rounds], 0
+        for one in made:
+            text = ids[one.position + 1 : one.position + 1 + one.accepted]
+            if not begins <= one.position < len(ids) or text != list(one.draft_ids[: len(text)]):
+                raise ValueError("a round that does not belong to this answer")
+            begins = one.position + one.accepted + 1
+        return made
 
     def _round(self, values: dict[str, Any]) -> Round:
         made = Round(
-            int(values["position"]),
-            tuple(map(int, values["draft_ids"])),
+            _whole(values["position"]),
+            tuple(map(_whole, values["draft_ids"])),
             tuple(map(float, values["confidence_logits"])),
-            int(values["verified"]),
-            int(values["accepted"]),
+            _whole(values["verified"]),
+            _whole(values["accepted"]),
         )
         whole = len(made.draft_ids) == len(made.confidence_logits) in (0, self._block)
-        if not whole or not 0 <= made.accepted <= made.verified <= self._block or made.position < 0:
+        known = all(abs(score) <= _LARGEST for score in made.confidence_logits)
+        if not whole or not known or not 0 <= made.accepted <= made.verified <= self._block:
             raise ValueError("a round that cannot have been")
         return made
 
