@@ -19,6 +19,7 @@ from .opened import Opened
 from .values import integer, mapping, need, numbers, step_seconds
 
 TABLE = "sps_table"
+_MOST = 2**17  # tokens of a pass: no engine makes larger ones, and a table of millions takes minutes
 KEYS = frozenset({TABLE, sts.TRTLLM, "draft_width"})
 
 
@@ -32,6 +33,11 @@ def read(opened: Opened, hints: Hints) -> tuple[StepProfile | Calibration, list[
     if len(temperatures) != width:
         raise FormatError(
             f"{where}: {len(temperatures)} temperatures for a draft_width of {width}; truncated?"
+        )
+    if isinstance(data[TABLE], list) and len(data[TABLE]) > 1 + _MOST:
+        raise FormatError(
+            f"{where}: {TABLE} has {len(data[TABLE]):,} entries; "
+            f"no pass has more than {_MOST:,} tokens; cut it"
         )
     speed = numbers(data[TABLE], f"{where}: {TABLE}", at_least=3)
     most = integer(data.get("max_num_seqs") or 0, f"{where}: max_num_seqs") * (1 + width)

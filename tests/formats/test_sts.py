@@ -99,6 +99,7 @@ def test_atoms_profile_gives_its_steps_and_its_temperatures(tmp_path):
     ("change", "match"),
     [
         ({"sps_table": ATOM["sps_table"][:-1]}, "16 entries, .* need 17; truncated"),
+        ({"sps_table": [200.0] * 200_000}, "200,000 entries; no pass has more than 131,072 tokens"),
         ({"sps_table": [0.2, *ATOM["sps_table"]]}, "rises from 0.2"),
         ({"sps_table": [x * 1000 for x in ATOM["sps_table"]]}, "no decode step is that short"),
         ({"sts_temperatures": [1.0]}, "1 temperatures for a draft_width of 3"),
