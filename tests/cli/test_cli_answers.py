@@ -171,9 +171,9 @@ def test_limits_are_promised_together_in_simulate_and_plan_alike() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--sla", "100", "--ttft-ms", "0"], "0' is not a finite number above 0"),
+        (["--sla", "100", "--ttft-ms", "0"], "0' is not a finite number at least 1e-09"),
         (["--sla", "100", "--e2e-ms", "9@1.5"], "1.5' is not a finite number above 0 and at most 1"),
-        (["--sla", "100", "--itl-ms", "9@"], "' is not a finite number above 0 and at most 1"),
+        (["--sla", "100", "--itl-ms", "9@"], "is not milliseconds, or milliseconds@share"),
         (["--sla", "100", "--ttft-ms", "300", "--prefill", "disaggregated"], "add prefill chunked"),
         (["--ttft-ms", "300"], "give --sla S or --tpot-ms MS"),
     ],
