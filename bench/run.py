@@ -21,6 +21,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+# Threads of the linear algebra wait in a loop, which would count as ours; numpy reads these once, at import.
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path.insert(0, str(HERE))
