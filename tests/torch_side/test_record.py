@@ -445,4 +445,4 @@ def test_an_evaluation_resumes_at_the_request(tmp_path, monkeypatch):
 def test_a_damaged_answer_is_named(tmp_path, text):
     (tmp_path / "answer-0000000.json").write_text(text)
     with pytest.raises(SpecschedError, match=r"answer-0000000\.json"):
-        Answers(tmp_path, 2).load(Request((1, 2), 4))
+        Answers(tmp_path, vocabulary=9, ends=(), block_size=2, drafts=True).load(Request((1, 2), 4))

@@ -169,6 +169,14 @@ class Engine:
         self.timings: list[StepTiming] = []
         self._clock = _Clock(target.device)
 
+    @property
+    def drafts(self) -> bool | None:
+        """Whether every step drafts (True), none (False), or it depends on the step (None)."""
+        if isinstance(self.policy, schedule.Bypass):
+            return None
+        said = {self.policy.drafting(r, self.gamma).any() for r in range(1, self.cache.slots + 1)}
+        return bool(said.pop()) if len(said) == 1 else None
+
     def submit(self, request: Request) -> Output:
         """Queue a request; raises `SpecschedError` when it could never fit a slot."""
         if not request.prompt_ids or request.max_tokens < 1:

@@ -22,11 +22,11 @@ from ..target.weights import load_target
 from .answers import NAMES as ANSWER_NAMES
 from .answers import Answers, drafter_digest, rows_digest
 from .engine import Calibrated, Costs, Engine, Output, Request, Round, StepTiming
+from .prompts import ids_of, read_prompts
 from .sampling import Sampling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-from .prompts import ids_of, read_prompts
 
 __all__ = [
     "Engine",
@@ -53,12 +53,12 @@ def generate(
     max_batch: int = 16,
     profile: Costs | None = None,
     calibration: Calibrated | None = None,
-    kept: Answers | None = None,
+    kept: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Output]:
     """Answer all requests, at most `max_batch` at a time; outputs in the order of `requests`.
 
-    `kept`: finished answers are read from there and not given again; new ones are saved as they finish.
+    `kept`: a folder from which finished answers are read and not given again; new ones are saved there.
 
     `sampling` replaces `temperature`. The text depends on (seed, request key, policy, sampling) and, beyond
     rounding, not on the batch. `progress` is called as (answered, of how many) whenever a request is.
@@ -77,19 +77,32 @@ def generate(
         profile=profile,
         calibration=calibration,
     )
-    there = [None if kept is None else kept.load(request) for request in requests]
+    answers = None if kept is None else _answers(kept, engine)
+    there = [None if answers is None else answers.load(request) for request in requests]
     before = sum(output is not None for output in there)
     outputs = [output or engine.submit(request) for request, output in zip(requests, there, strict=True)]
     told = 0
     while engine.waiting or engine.rows:
         engine.step()
         for output in engine.finished[told:]:
-            if kept is not None:
-                kept.save(output)
+            if answers is not None:
+                answers.save(output)
         if progress is not None and len(engine.finished) > told:
             progress(before + len(engine.finished), len(outputs))
         told = len(engine.finished)
     return outputs
+
+
+def _answers(folder: Path, engine: Engine) -> Answers:
+    """The answers kept in `folder` of what this engine serves."""
+    config = engine.target.config
+    return Answers(
+        folder,
+        vocabulary=config.vocab_size,
+        ends=config.eos_token_ids,
+        block_size=engine.gamma,
+        drafts=engine.drafts,
+    )
 
 
 def evaluate(
@@ -148,7 +161,7 @@ def evaluate(
         max_batch=max_batch,
         profile=profile,
         calibration=calibration,
-        kept=None if folder is None else Answers(folder.folder, 0 if drafter is None else drafter.block_size),
+        kept=None if folder is None else folder.folder,
         progress=progress,
     )
     if folder is not None:

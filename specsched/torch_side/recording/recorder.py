@@ -26,7 +26,7 @@ from ...errors import TraceError
 from ...trace import Trace
 from ..drafter.base import Drafter
 from ..drafter.dspark import load_drafter
-from ..engine.answers import Answers, drafter_digest, rows_digest
+from ..engine.answers import drafter_digest, rows_digest
 from ..engine.engine import Request
 from ..engine.evaluation import generate
 from ..engine.prompts import ids_of, read_prompts
@@ -320,7 +320,7 @@ def _sequential_turn(
         sampling=s.sampling,
         seed=s.seed,
         max_batch=s.batch,
-        kept=None if parts.folder is None else Answers(parts.folder, drafter.block_size),
+        kept=parts.folder,
         progress=lambda finished, _: told(finished),
     )
     gamma = drafter.block_size
