@@ -55,11 +55,14 @@ def load_any(name: str | os.PathLike[str]) -> StepProfile | Trace | Calibration:
     try:
         document = read_json(path, FormatError)
     except FormatError:
-        if path.suffix.lower() != ".csv":
+        from .formats.opened import open_file
+
+        opened = open_file(path)  # raises where the text is damaged, whatever it is
+        if opened.syntax == "json":
             raise
         raise FormatError(
-            f"{path}: no CSV with these columns is known to inspect; arrivals go to "
-            "`specsched plan --arrivals`, runs to `specsched fit`"
+            f"{path}: not known to inspect. Seen: {opened.seen}. Arrivals go to `specsched plan --arrivals`, "
+            "runs to `specsched fit`, and `specsched convert` reads other tools' files"
         ) from None
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema == CALIBRATION:

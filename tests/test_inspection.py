@@ -13,8 +13,9 @@ from trace_cases import made
 import specsched
 from specsched.calibration import fit_sts
 from specsched.calibration.metrics import sigmoid
-from specsched.errors import FormatError
+from specsched.errors import FormatError, TraceError
 from specsched.inspection import inspect_file, inspect_object
+from specsched.sweep.store import write_rows
 from specsched.trace import Trace
 
 
@@ -62,6 +63,35 @@ def test_inspection_of_something_else_is_refused(tmp_path: Path) -> None:
         inspect_file(path)
     with pytest.raises(FormatError, match="nothing bundled"):
         inspect_file("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("x.txt", "some words of a log\n", "not known to inspect. Seen: text"),
+        ("x.yaml", "a: 1\nb:\n  c: 2\n", "not known to inspect. Seen: yaml"),
+        ("x", "a,b\n1,2\n", "not known to inspect. Seen: csv"),
+        ("x.json", '{"a": 1}\n{"a": 2}\n', "not known to inspect. Seen: jsonl"),
+        ("x.json", '{"a": ', "is not JSON: it ends too early"),
+        ("x.json", '{"schema": "specsched/profile/1", "bias_seconds": NaN}', "bias_seconds"),
+        ("x.json", "", "is empty"),
+    ],
+)
+def test_what_is_no_json_is_named_by_what_it_is(tmp_path: Path, name: str, text: str, said: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(FormatError) as refused:
+        inspect_file(path)
+    assert said in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+def test_the_result_of_a_sweep_is_no_trace_of_another_tool(tmp_path: Path) -> None:
+    path = tmp_path / "results.parquet"
+    write_rows(path, [{"key": "a", "policy": "off", "status": "done", "error": None}])
+    with pytest.raises(TraceError, match="is the result of a sweep") as refused:
+        inspect_file(path)
+    assert "convert" not in str(refused.value)
 
 
 def test_inspection_of_calibrations(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ class Decision:
     requests: Curve | None = None
 
     def seconds(self, tokens: Any, requests: int) -> np.ndarray:
-        """What the scheduler takes a step of each B and of R requests to cost; contexts do not matter "
-        "to it."""
+        """What the scheduler takes a step of each B and of R requests to cost; contexts do not matter
+        to it."""
         more = float(self.requests(requests)) if self.requests is not None else 0.0
         return more + self.tokens(np.asarray(tokens, dtype=np.float64))
 

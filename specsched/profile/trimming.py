@@ -102,8 +102,8 @@ def best_cut(profile: StepProfile, requests: int, block: int, plain: bool = Fals
 
 
 def _block(profile: StepProfile) -> int:
-    """Drafts a request. A scheduler probed at 6, 12, 24, ... tokens verified blocks of 5 of 1, 2, 4, "
-    "... requests."""
+    """Drafts a request. A scheduler probed at 6, 12, 24, ... tokens verified blocks of 5 of 1, 2, 4, ...
+    requests."""
     if profile.draft_block_size is not None or profile.decision is None:
         return profile.draft_block_size or _BLOCK
     probes = profile.decision.tokens.x.astype(np.int64)

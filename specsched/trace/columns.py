@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 def metadata_of(table: pa.Table, where: str) -> dict[str, Any]:
     raw = (table.schema.metadata or {}).get(b"specsched")
+    if raw is None and {"key", "status", "error"} <= set(table.column_names):
+        raise TraceError(
+            f"{where} is the result of a sweep, a row a point, no trace; any reader of Parquet opens it, and "
+            "report.html beside it has its map"
+        )
     if raw is None:
         raise TraceError(
             f"{where} is Parquet but no trace: its schema metadata has no `specsched` entry; "

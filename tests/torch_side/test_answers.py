@@ -52,6 +52,14 @@ def test_an_answer_comes_back_as_it_was(tmp_path: Path) -> None:
         (("rounds",), [OUTPUT.rounds[1]._asdict()]),
         (("rounds", 1, "position"), 1),  # a token that the round before it made
         (("rounds", 1, "position"), 5),  # behind the end
+        (  # from the last token on, after which nothing is made
+            ("rounds",),
+            [
+                OUTPUT.rounds[0]._asdict(),
+                OUTPUT.rounds[1]._replace(accepted=1)._asdict(),
+                Round(4, (1, 2), (0.0, 0.0), 2, 0)._asdict(),
+            ],
+        ),
         (("rounds", 0, "accepted"), True),
         (("rounds", 0, "accepted"), "1"),
         (("rounds", 0, "accepted"), 3),

@@ -18,8 +18,11 @@ from small_models import (
     text_index,
 )
 
+from specsched import schedule
 from specsched.calibration.metrics import sigmoid
 from specsched.errors import SpecschedError, TraceError
+from specsched.files.parts import PartsFolder
+from specsched.profile import load_profile
 from specsched.torch_side.engine.answers import Answers
 from specsched.torch_side.engine.engine import Engine, Request
 from specsched.torch_side.engine.evaluation import evaluate, generate
@@ -437,6 +440,39 @@ def test_an_evaluation_resumes_at_the_request(tmp_path, monkeypatch):
     assert resumed == whole
     assert told == [(n, len(PROMPTS)) for n in range(2, len(PROMPTS) + 1)]
     assert not parts.exists()
+
+
+def test_a_kept_answer_without_its_rounds_is_refused(tmp_path, monkeypatch):
+    target = make_target()
+    drafter = make_draft(target)
+    parts = tmp_path / "eval.parts"
+    options = {"temperature": 1.0, "max_tokens": 6, "max_batch": 1, "parts": parts}
+    monkeypatch.setattr(PartsFolder, "remove", lambda self: None)
+    evaluate(target, drafter, PROMPTS, **options)
+    path = parts / "answer-0000000.json"
+    answer = json.loads(path.read_text())
+    assert answer["rounds"]
+    path.write_text(json.dumps(answer | {"rounds": []}))
+    with pytest.raises(SpecschedError, match=r"answer-0000000\.json"):
+        evaluate(target, drafter, PROMPTS, **options)
+
+
+@pytest.mark.parametrize(
+    ("policy", "drafts"),
+    [
+        ("off", False),
+        ("fixed", True),
+        ("threshold:0.5", True),
+        (schedule.BatchTable([[1, 2, 2], [3, None, 0]]), None),
+        (schedule.BatchTable([[1, None, 2]]), True),
+        ("bypass", None),
+    ],
+)
+def test_an_engine_says_whether_its_steps_draft(policy, drafts):
+    target = make_target()
+    costs = load_profile("h100-sxm_qwen3-8b_bf16_tp1")
+    engine = Engine(target, make_draft(target), policy, max_batch=4, capacity=32, profile=costs)
+    assert engine.drafts is drafts
 
 
 @pytest.mark.parametrize(

@@ -158,8 +158,8 @@ def read_rounds(opened: Opened, hints: Hints) -> tuple[StepProfile, list[str]]:
 def fit_rounds(
     requests: np.ndarray, tokens: np.ndarray, seconds: np.ndarray, notes: list[str]
 ) -> AdditiveFit:
-    """overhead(R) + verify(B), with notes on what the rounds can tell and what to measure where they "
-    "cannot."""
+    """overhead(R) + verify(B), with notes on what the rounds can tell and what to measure where they
+    cannot."""
     told = _pins(requests, tokens, seconds)
     if linked(requests, tokens):
         notes.extend(told)
