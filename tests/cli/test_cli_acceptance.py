@@ -55,8 +55,8 @@ def test_a_benchmark_without_counters_is_shown_and_sent_to_fit(tmp_path: Path) -
 
 
 def test_a_file_of_two_parts_gives_the_one_that_is_wanted(tmp_path: Path) -> None:
-    """ATOM keeps temperatures and step costs together; SGLang's dump is a trace and the times of its "
-    "steps."""
+    """ATOM keeps temperatures and step costs together; SGLang's dump is a trace and the times of its
+    steps."""
     text = DOCS.read_text(encoding="utf-8").split("```json atom.json\n")[1].split("```")[0]
     path, out = tmp_path / "atom.json", tmp_path / "c.json"
     path.write_text(text)
